@@ -1,0 +1,3 @@
+//! The tensorferry command.
+
+fn main() {}

@@ -1,0 +1,1 @@
+//! One binary for all integration tests, one module per ground or path.
