@@ -97,8 +97,25 @@ mod tests {
     #[test]
     fn nonsense_is_an_error_that_shows_how_to_write_a_size() {
         for text in [
-            "", " ", "lots", "-1", "-1GiB", "8 GiB free", "GiB", ".", "1.", ".5GiB", "1.2.3", "_",
-            "8gibi", "0.3", "1e9", "20000000PiB", "18446744073709551616", "0x10", "８GiB",
+            "",
+            " ",
+            "lots",
+            "-1",
+            "-1GiB",
+            "8 GiB free",
+            "GiB",
+            ".",
+            "1.",
+            ".5GiB",
+            "1.2.3",
+            "_",
+            "8gibi",
+            "0.3",
+            "1e9",
+            "20000000PiB",
+            "18446744073709551616",
+            "0x10",
+            "８GiB",
         ] {
             let error = text.parse::<Size>().expect_err(text).to_string();
             assert!(error.contains("is not a size") && error.contains("8GiB"), "{error}");

@@ -1,1 +1,24 @@
-//! memory
+//! Memory that I/O can use: aligned, owned, bounded.
+//!
+//! ```text
+//!   Budget ── permits ──► who may allocate        Arena ── spans ──► where in a fixed range
+//!
+//!   Buffer  one allocation, freed on drop   ┐
+//!   Lease   a slot of a Pool, returned      ├──► Block: what an operation owns while the kernel
+//!   Foreign somebody else's memory, kept    ┘           or a device works on it
+//! ```
+//!
+//! Ownership is the whole safety argument of this module: a [`Block`] keeps its memory alive and
+//! at the same address for as long as it exists, and an operation holds its block until the
+//! hardware is done. Nobody can see or free bytes that are still in flight.
+//!
+//! All memory here is initialised from the start (zeroed by the kernel), so that a short read can
+//! never expose bytes which Rust considers uninitialised.
+
+mod block;
+mod buffer;
+mod pool;
+
+pub use block::{Block, Foreign};
+pub use buffer::{ALIGNMENT, Buffer};
+pub use pool::{Lease, Pool};

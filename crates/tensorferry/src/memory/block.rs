@@ -1,0 +1,208 @@
+//! What an operation owns while the kernel or a device works on it.
+
+use std::any::Any;
+use std::fmt;
+use std::ops::{Deref, Range};
+use std::ptr::NonNull;
+
+use super::buffer::Buffer;
+use super::pool::Lease;
+use crate::error::{Error, Result};
+use crate::size::Size;
+
+/// Memory that stays where it is, and stays alive, as long as this value exists; possibly only a
+/// part of it, see [`narrow`](Self::narrow).
+#[derive(Debug)]
+pub struct Block {
+    owner: Owner,
+    range: Range<usize>,
+}
+
+#[derive(Debug)]
+enum Owner {
+    Buffer(Buffer),
+    Lease(Lease),
+    Foreign(Foreign),
+}
+
+/// Memory of somebody else, kept alive by a value of theirs: a tensor, a mapped file.
+pub struct Foreign {
+    start: NonNull<u8>,
+    len: usize,
+    writable: bool,
+    keeper: Box<dyn Any + Send>,
+}
+
+// SAFETY: the contract of the constructors makes the memory valid on every thread until the
+// keeper, which is `Send`, is dropped.
+unsafe impl Send for Foreign {}
+// SAFETY: a shared reference gives out shared bytes only; the keeper can't be reached through it.
+unsafe impl Sync for Foreign {}
+
+impl Foreign {
+    /// Memory that is only read.
+    ///
+    /// # Safety
+    /// `start` is valid for reads of `len` initialised bytes, from any thread, until `keeper` is
+    /// dropped, and nobody writes to them until then.
+    pub unsafe fn shared(start: NonNull<u8>, len: usize, keeper: Box<dyn Any + Send>) -> Self {
+        Self { start, len, writable: false, keeper }
+    }
+
+    /// Memory that is read and written.
+    ///
+    /// # Safety
+    /// `start` is valid for reads and writes of `len` initialised bytes, from any thread, until
+    /// `keeper` is dropped, and nobody else touches them until then.
+    pub unsafe fn exclusive(start: NonNull<u8>, len: usize, keeper: Box<dyn Any + Send>) -> Self {
+        Self { start, len, writable: true, keeper }
+    }
+
+    /// Gives back what kept the memory alive.
+    pub fn into_keeper(self) -> Box<dyn Any + Send> {
+        self.keeper
+    }
+}
+
+impl fmt::Debug for Foreign {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Foreign({})", Size(self.len as u64))
+    }
+}
+
+impl Block {
+    /// The same block, reduced to `range` of its present bytes.
+    pub fn narrow(mut self, range: Range<usize>) -> Result<Self> {
+        if range.start > range.end || range.end > self.len() {
+            let len = self.len();
+            return Err(Error::invalid(format!("{range:?} is not inside a block of {len} bytes")));
+        }
+        let base = self.range.start;
+        self.range = base + range.start..base + range.end;
+        Ok(self)
+    }
+
+    /// The bytes, for writing; `None` for memory that is only read.
+    pub fn as_mut(&mut self) -> Option<&mut [u8]> {
+        let whole = match &mut self.owner {
+            Owner::Buffer(buffer) => &mut **buffer,
+            Owner::Lease(lease) => &mut **lease,
+            Owner::Foreign(foreign) if foreign.writable => {
+                // SAFETY: `Foreign::exclusive` promised it; `&mut self` excludes everybody else.
+                unsafe { std::slice::from_raw_parts_mut(foreign.start.as_ptr(), foreign.len) }
+            }
+            Owner::Foreign(_) => return None,
+        };
+        Some(&mut whole[self.range.clone()])
+    }
+
+    /// Whether the memory may be written to.
+    pub fn is_writable(&self) -> bool {
+        !matches!(&self.owner, Owner::Foreign(foreign) if !foreign.writable)
+    }
+
+    /// The buffer this block was made of, whole.
+    pub fn into_buffer(self) -> Result<Buffer, Self> {
+        match self.owner {
+            Owner::Buffer(buffer) => Ok(buffer),
+            owner => Err(Self { owner, ..self }),
+        }
+    }
+
+    /// The lease this block was made of, whole.
+    pub fn into_lease(self) -> Result<Lease, Self> {
+        match self.owner {
+            Owner::Lease(lease) => Ok(lease),
+            owner => Err(Self { owner, ..self }),
+        }
+    }
+
+    /// The foreign memory this block was made of, whole.
+    pub fn into_foreign(self) -> Result<Foreign, Self> {
+        match self.owner {
+            Owner::Foreign(foreign) => Ok(foreign),
+            owner => Err(Self { owner, ..self }),
+        }
+    }
+}
+
+impl From<Buffer> for Block {
+    fn from(buffer: Buffer) -> Self {
+        Self { range: 0..buffer.len(), owner: Owner::Buffer(buffer) }
+    }
+}
+
+impl From<Lease> for Block {
+    fn from(lease: Lease) -> Self {
+        Self { range: 0..lease.len(), owner: Owner::Lease(lease) }
+    }
+}
+
+impl From<Foreign> for Block {
+    fn from(foreign: Foreign) -> Self {
+        Self { range: 0..foreign.len, owner: Owner::Foreign(foreign) }
+    }
+}
+
+impl Deref for Block {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        let whole = match &self.owner {
+            Owner::Buffer(buffer) => &**buffer,
+            Owner::Lease(lease) => &**lease,
+            // SAFETY: the constructors' contract: readable, initialised, and not written to by
+            // anybody while `self` exists.
+            Owner::Foreign(foreign) => unsafe {
+                std::slice::from_raw_parts(foreign.start.as_ptr(), foreign.len)
+            },
+        };
+        &whole[self.range.clone()]
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use crate::memory::Pool;
+
+    fn foreign(bytes: &'static [u8]) -> Block {
+        let start = NonNull::from(bytes).cast();
+        // SAFETY: static bytes are readable for ever and never written to.
+        unsafe { Foreign::shared(start, bytes.len(), Box::new(bytes)) }.into()
+    }
+
+    #[test]
+    fn a_narrowed_block_shows_only_its_part_and_gives_the_whole_back() {
+        let block = Block::from(Buffer::copy_of(b"0123456789").unwrap());
+        let block = block.narrow(2..8).unwrap().narrow(1..3).unwrap();
+        assert_eq!(&*block, b"34");
+        assert_eq!(&*block.into_buffer().unwrap(), b"0123456789");
+    }
+
+    #[test]
+    fn a_range_outside_a_block_is_an_error() {
+        let block = Block::from(Buffer::zeroed(10).unwrap());
+        let error = block.narrow(4..11).unwrap_err();
+        assert_eq!(error.to_string(), "4..11 is not inside a block of 10 bytes");
+        #[expect(clippy::reversed_empty_ranges)]
+        let backwards = foreign(b"abc").narrow(2..1);
+        assert!(backwards.is_err());
+    }
+
+    #[test]
+    fn read_only_memory_is_never_handed_out_for_writing() {
+        let mut block = foreign(b"fixed");
+        assert!(!block.is_writable() && block.as_mut().is_none());
+        assert!(block.into_foreign().unwrap().into_keeper().is::<&'static [u8]>());
+    }
+
+    #[test]
+    fn a_block_gives_back_only_what_it_was_made_of() {
+        let pool = Pool::new(1, 1).unwrap();
+        let block = Block::from(pool.take()).into_buffer().unwrap_err();
+        assert_eq!(pool.free(), 0);
+        drop(block.into_lease().unwrap());
+        assert_eq!(pool.free(), 1);
+    }
+}

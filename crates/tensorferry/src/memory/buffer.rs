@@ -1,0 +1,162 @@
+//! One aligned allocation.
+
+use std::alloc::{Layout, alloc_zeroed, dealloc};
+use std::fmt;
+use std::ops::{Deref, DerefMut};
+use std::ptr::NonNull;
+
+use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
+
+use crate::error::{Error, Kind, Result};
+use crate::size::Size;
+
+/// Every buffer starts at a multiple of this many bytes: what direct I/O asks for.
+pub const ALIGNMENT: usize = 4096;
+
+/// From this size on, memory is mapped rather than allocated, and huge pages are advised: one
+/// fault and one TLB entry per 2 MiB instead of 512.
+const MAPPED_MIN: usize = 2 << 20;
+
+/// Aligned, zeroed, owned bytes.
+///
+/// Allocation failure is an error, never an abort.
+pub struct Buffer {
+    start: NonNull<u8>,
+    len: usize,
+    origin: Origin,
+}
+
+/// Where the bytes came from, and so how they go back.
+enum Origin {
+    Nothing,
+    Heap(Layout),
+    Mapping(usize),
+}
+
+// SAFETY: a `Buffer` is the only owner of its memory, which is ordinary memory without affinity to
+// a thread; shared references only read it.
+unsafe impl Send for Buffer {}
+// SAFETY: as above.
+unsafe impl Sync for Buffer {}
+
+impl Buffer {
+    /// `len` zeroed bytes at an address that is a multiple of [`ALIGNMENT`].
+    pub fn zeroed(len: usize) -> Result<Self> {
+        let refused =
+            || Error::new(Kind::OutOfMemory, format!("can't allocate {}", Size(len as u64)));
+        let rounded = len.checked_next_multiple_of(ALIGNMENT).ok_or_else(refused)?;
+        let layout = Layout::from_size_align(rounded, ALIGNMENT).map_err(|_| refused())?;
+        let (start, origin) = if rounded == 0 {
+            (std::ptr::without_provenance_mut(ALIGNMENT), Origin::Nothing)
+        } else if rounded < MAPPED_MIN {
+            // SAFETY: the layout has a size above zero.
+            (unsafe { alloc_zeroed(layout) }, Origin::Heap(layout))
+        } else {
+            let start = map(rounded).map_err(|error| refused().caused_by(error))?;
+            (start, Origin::Mapping(rounded))
+        };
+        let start = NonNull::new(start).ok_or_else(refused)?;
+        Ok(Self { start, len, origin })
+    }
+
+    /// A copy of `bytes`.
+    pub fn copy_of(bytes: &[u8]) -> Result<Self> {
+        let mut buffer = Self::zeroed(bytes.len())?;
+        buffer.copy_from_slice(bytes);
+        Ok(buffer)
+    }
+
+    /// Where the bytes are, without borrowing them: for owners that hand out disjoint parts.
+    pub(super) fn start(&self) -> NonNull<u8> {
+        self.start
+    }
+
+    /// Forgets all bytes from `len` on; the memory stays allocated.
+    pub fn truncate(&mut self, len: usize) {
+        self.len = self.len.min(len);
+    }
+}
+
+fn map(len: usize) -> rustix::io::Result<*mut u8> {
+    let (protection, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE);
+    // SAFETY: a new anonymous mapping at an address of the kernel's choice touches nothing that
+    // exists. Page alignment is at least `ALIGNMENT` on every platform this crate builds for.
+    let start = unsafe { mmap_anonymous(std::ptr::null_mut(), len, protection, flags)? };
+    // SAFETY: the range was mapped just above; the advice does not change what it contains. That
+    // the kernel may know no huge pages costs speed only, so the result does not matter.
+    let _ = unsafe { madvise(start, len, Advice::LinuxHugepage) };
+    Ok(start.cast())
+}
+
+impl Drop for Buffer {
+    fn drop(&mut self) {
+        match self.origin {
+            Origin::Nothing => {}
+            // SAFETY: allocated in `zeroed` with this very layout, and freed only here.
+            Origin::Heap(layout) => unsafe { dealloc(self.start.as_ptr(), layout) },
+            Origin::Mapping(len) => {
+                // SAFETY: mapped in `zeroed` with this length, and unmapped only here. Unmapping
+                // such a range can't fail, and nothing could be done here if it did.
+                let _ = unsafe { munmap(self.start.as_ptr().cast(), len) };
+            }
+        }
+    }
+}
+
+impl Deref for Buffer {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        // SAFETY: `start` is valid for `len` initialised bytes as long as `self` lives (dangling
+        // but aligned when `len` is zero), and `&self` excludes writers.
+        unsafe { std::slice::from_raw_parts(self.start.as_ptr(), self.len) }
+    }
+}
+
+impl DerefMut for Buffer {
+    fn deref_mut(&mut self) -> &mut [u8] {
+        // SAFETY: as in `deref`, and `&mut self` excludes everybody else.
+        unsafe { std::slice::from_raw_parts_mut(self.start.as_ptr(), self.len) }
+    }
+}
+
+impl fmt::Debug for Buffer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Buffer({})", Size(self.len as u64))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn buffers_are_aligned_zeroed_and_as_long_as_asked() {
+        for len in [0, 1, 511, 4096, 4097, MAPPED_MIN - 1, MAPPED_MIN, MAPPED_MIN + 12345] {
+            let mut buffer = Buffer::zeroed(len).unwrap();
+            assert_eq!(buffer.len(), len);
+            assert_eq!(buffer.as_ptr() as usize % ALIGNMENT, 0);
+            assert!(buffer.iter().all(|byte| *byte == 0));
+            buffer.fill(0xA5);
+            assert!(buffer.iter().all(|byte| *byte == 0xA5));
+        }
+    }
+
+    #[test]
+    fn memory_that_does_not_exist_is_an_error_and_not_an_abort() {
+        for len in [usize::MAX, isize::MAX as usize, 1 << 46] {
+            let error = Buffer::zeroed(len).unwrap_err();
+            assert_eq!(error.kind(), Kind::OutOfMemory);
+            assert!(error.to_string().starts_with("can't allocate"), "{error}");
+        }
+    }
+
+    #[test]
+    fn truncating_never_lengthens() {
+        let mut buffer = Buffer::copy_of(b"ferry").unwrap();
+        buffer.truncate(9);
+        assert_eq!(&*buffer, b"ferry");
+        buffer.truncate(2);
+        assert_eq!(&*buffer, b"fe");
+    }
+}
