@@ -181,6 +181,14 @@ impl Error {
         self
     }
 
+    /// The same error, told as another kind: for callers that know better what a code means.
+    #[must_use]
+    pub fn of_kind(mut self, kind: Kind) -> Self {
+        self.0.kind = kind;
+        self.0.retryable = kind.may_pass();
+        self
+    }
+
     /// What kind of thing went wrong.
     pub fn kind(&self) -> Kind {
         self.0.kind

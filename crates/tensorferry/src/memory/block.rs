@@ -40,6 +40,12 @@ unsafe impl Send for Foreign {}
 unsafe impl Sync for Foreign {}
 
 impl Foreign {
+    /// Bytes that are always there and never change.
+    pub fn from_static(bytes: &'static [u8]) -> Self {
+        // SAFETY: static bytes are readable from every thread for ever, and never written to.
+        unsafe { Self::shared(NonNull::from(bytes).cast(), bytes.len(), Box::new(())) }
+    }
+
     /// Memory that is only read.
     ///
     /// # Safety
@@ -94,6 +100,25 @@ impl Block {
             Owner::Foreign(_) => return None,
         };
         Some(&mut whole[self.range.clone()])
+    }
+
+    /// Where the bytes start, without borrowing them.
+    pub(super) fn start(&self) -> NonNull<u8> {
+        let whole = match &self.owner {
+            Owner::Buffer(buffer) => buffer.start(),
+            Owner::Lease(lease) => lease.start(),
+            Owner::Foreign(foreign) => foreign.start,
+        };
+        // SAFETY: the range lies inside the owner's memory.
+        unsafe { whole.add(self.range.start) }
+    }
+
+    /// How many bytes there are.
+    ///
+    /// Like [`start`](Self::start) this borrows no bytes, which parts of this block may be using.
+    #[expect(clippy::len_without_is_empty, reason = "`is_empty` comes with the slice")]
+    pub fn len(&self) -> usize {
+        self.range.len()
     }
 
     /// Whether the memory may be written to.
@@ -161,16 +186,11 @@ impl Deref for Block {
     }
 }
 
-#[cfg(all(test, not(loom)))]
+#[cfg(test)]
+#[cfg(not(loom))]
 mod tests {
     use super::*;
     use crate::memory::Pool;
-
-    fn foreign(bytes: &'static [u8]) -> Block {
-        let start = NonNull::from(bytes).cast();
-        // SAFETY: static bytes are readable for ever and never written to.
-        unsafe { Foreign::shared(start, bytes.len(), Box::new(bytes)) }.into()
-    }
 
     #[test]
     fn a_narrowed_block_shows_only_its_part_and_gives_the_whole_back() {
@@ -186,15 +206,15 @@ mod tests {
         let error = block.narrow(4..11).unwrap_err();
         assert_eq!(error.to_string(), "4..11 is not inside a block of 10 bytes");
         #[expect(clippy::reversed_empty_ranges)]
-        let backwards = foreign(b"abc").narrow(2..1);
+        let backwards = Block::from(Foreign::from_static(b"abc")).narrow(2..1);
         assert!(backwards.is_err());
     }
 
     #[test]
     fn read_only_memory_is_never_handed_out_for_writing() {
-        let mut block = foreign(b"fixed");
+        let mut block = Block::from(Foreign::from_static(b"fixed"));
         assert!(!block.is_writable() && block.as_mut().is_none());
-        assert!(block.into_foreign().unwrap().into_keeper().is::<&'static [u8]>());
+        assert!(block.into_foreign().unwrap().into_keeper().is::<()>());
     }
 
     #[test]

@@ -8,6 +8,8 @@
 //!   Foreign somebody else's memory, kept    ┘           or a device works on it
 //! ```
 //!
+//! A block in flight in several pieces at once is cut into [`Parts`].
+//!
 //! Ownership is the whole safety argument of this module: a [`Block`] keeps its memory alive and
 //! at the same address for as long as it exists, and an operation holds its block until the
 //! hardware is done. Nobody can see or free bytes that are still in flight.
@@ -17,8 +19,10 @@
 
 mod block;
 mod buffer;
+mod part;
 mod pool;
 
 pub use block::{Block, Foreign};
 pub use buffer::{ALIGNMENT, Buffer};
+pub use part::{Part, Parts};
 pub use pool::{Lease, Pool};

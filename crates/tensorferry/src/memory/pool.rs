@@ -131,6 +131,11 @@ unsafe impl Send for Lease {}
 unsafe impl Sync for Lease {}
 
 impl Lease {
+    /// Where the bytes are, without borrowing them.
+    pub(super) fn start(&self) -> NonNull<u8> {
+        self.start
+    }
+
     /// Forgets all bytes from `len` on, until the buffer goes back.
     pub fn truncate(&mut self, len: usize) {
         self.len = self.len.min(len);
@@ -168,7 +173,8 @@ impl fmt::Debug for Lease {
     }
 }
 
-#[cfg(all(test, not(loom)))]
+#[cfg(test)]
+#[cfg(not(loom))]
 mod tests {
     use super::*;
 
@@ -227,7 +233,8 @@ mod tests {
     }
 }
 
-#[cfg(all(test, loom))]
+#[cfg(test)]
+#[cfg(loom)]
 mod loom_tests {
     use super::*;
 

@@ -1,0 +1,300 @@
+//! An open file: one inode, reached through the page cache and, where the file system allows it,
+//! around it.
+//!
+//! A file on disk has two descriptors. The *buffered* one can do everything. The *direct* one
+//! (`O_DIRECT`) is faster and leaves the page cache alone, but takes whole blocks only. Direct
+//! transfers carry the middle of a range and the page cache carries its edges: the kernel keeps
+//! the two coherent, and because the edges of two neighbouring writes meet in the page cache, under
+//! the kernel's own lock, neither can clobber the other.
+
+use std::fmt;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use rustix::fs::{AtFlags, CWD, FallocateFlags, FileType, Mode as Permissions, OFlags, StatxFlags};
+use rustix::io::Errno;
+
+use crate::error::{Error, Kind, Result};
+use crate::memory::ALIGNMENT;
+use crate::sync::{Mutex, lock};
+
+/// How to open a file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Open {
+    /// What may be there, and what may be done with it.
+    pub mode: Mode,
+    /// Go around the page cache where the file system allows it.
+    pub direct: bool,
+}
+
+/// What may be there, and what may be done with it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Mode {
+    /// An existing file, only read.
+    Read,
+    /// An existing file, read and written.
+    Update,
+    /// Read and written; made when it does not exist, its content kept when it does.
+    Create,
+    /// Read and written; made, or emptied.
+    Replace,
+    /// Read and written; must not exist yet.
+    New,
+}
+
+impl Open {
+    /// Opens in this mode, directly where possible.
+    pub const fn direct(mode: Mode) -> Self {
+        Self { mode, direct: true }
+    }
+
+    /// Opens in this mode, through the page cache.
+    pub const fn buffered(mode: Mode) -> Self {
+        Self { mode, direct: false }
+    }
+}
+
+/// An open file; clones share it, and it closes with the last of them.
+#[derive(Clone)]
+pub struct File(Arc<Inner>);
+
+struct Inner {
+    id: u64,
+    path: PathBuf,
+    writable: bool,
+    storage: Storage,
+    /// Set by a failed sync: the kernel has dropped dirty pages and reports it only once, so
+    /// nothing that this file says later can be believed.
+    poisoned: AtomicBool,
+    home: Home,
+}
+
+/// The engine a file was opened by: it may hold something for the file until the file is gone.
+#[derive(Clone)]
+pub(super) struct Home {
+    pub engine: u64,
+    pub on_close: Arc<dyn Fn(u64) + Send + Sync>,
+}
+
+enum Storage {
+    Disk { buffered: OwnedFd, direct: Option<Direct> },
+    Memory(Arc<Mutex<Vec<u8>>>),
+}
+
+struct Direct {
+    descriptor: OwnedFd,
+    geometry: Geometry,
+    /// Some file systems accept the flag and refuse the transfers.
+    refused: AtomicBool,
+}
+
+/// What direct transfers must be multiples of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Geometry {
+    /// Offsets and lengths; at least a page, so that a page is never half direct, half cached.
+    pub block: usize,
+    /// Addresses.
+    pub memory: usize,
+}
+
+impl File {
+    pub(super) fn open(path: &Path, how: Open, home: Home) -> Result<Self> {
+        let failed =
+            |errno| Error::from_errno(errno, "can't open file").with("file", path.display());
+        refuse_what_is_no_file(path)?;
+        let flags = OFlags::CLOEXEC
+            | match how.mode {
+                Mode::Read => OFlags::RDONLY,
+                Mode::Update => OFlags::RDWR,
+                Mode::Create => OFlags::RDWR | OFlags::CREATE,
+                Mode::Replace => OFlags::RDWR | OFlags::CREATE | OFlags::TRUNC,
+                Mode::New => OFlags::RDWR | OFlags::CREATE | OFlags::EXCL,
+            };
+        let permissions = Permissions::from_raw_mode(0o666);
+        let buffered = rustix::fs::openat(CWD, path, flags, permissions).map_err(failed)?;
+        let direct = if how.direct { Direct::reopen(&buffered, how.mode) } else { None };
+        let storage = Storage::Disk { buffered, direct };
+        Ok(Self::new(path, how.mode != Mode::Read, storage, home))
+    }
+
+    /// A file that lives in memory.
+    pub(super) fn in_memory(
+        path: &Path,
+        writable: bool,
+        content: Arc<Mutex<Vec<u8>>>,
+        home: Home,
+    ) -> Self {
+        Self::new(path, writable, Storage::Memory(content), home)
+    }
+
+    fn new(path: &Path, writable: bool, storage: Storage, home: Home) -> Self {
+        static NEXT_ID: AtomicU64 = AtomicU64::new(0);
+        let id = NEXT_ID.fetch_add(1, Ordering::Relaxed);
+        let poisoned = AtomicBool::new(false);
+        Self(Arc::new(Inner { id, path: path.into(), writable, storage, poisoned, home }))
+    }
+
+    /// The path it was opened by.
+    pub fn path(&self) -> &Path {
+        &self.0.path
+    }
+
+    /// Whether transfers go around the page cache.
+    pub fn is_direct(&self) -> bool {
+        self.geometry().is_some()
+    }
+
+    /// Bytes in the file now.
+    pub fn len(&self) -> Result<u64> {
+        match &self.0.storage {
+            Storage::Memory(content) => Ok(lock(content).len() as u64),
+            Storage::Disk { buffered, .. } => rustix::fs::fstat(buffered)
+                .map(|stat| stat.st_size as u64)
+                .map_err(|errno| self.error(errno, "can't get the length of file")),
+        }
+    }
+
+    /// Whether there is no byte in the file now.
+    pub fn is_empty(&self) -> Result<bool> {
+        self.len().map(|len| len == 0)
+    }
+
+    /// Cuts the file, or extends it with zeros.
+    pub fn set_len(&self, len: u64) -> Result<()> {
+        match &self.0.storage {
+            Storage::Memory(content) => lock(content).resize(len as usize, 0),
+            Storage::Disk { buffered, .. } => rustix::fs::ftruncate(buffered, len)
+                .map_err(|errno| self.error(errno, "can't set the length of file"))?,
+        }
+        Ok(())
+    }
+
+    /// Reserves room for the first `len` bytes, so that a full disk shows now and extents are
+    /// contiguous. File systems that can't are left to find room as they go.
+    pub fn reserve(&self, len: u64) -> Result<()> {
+        let Storage::Disk { buffered, .. } = &self.0.storage else { return Ok(()) };
+        match rustix::fs::fallocate(buffered, FallocateFlags::KEEP_SIZE, 0, len) {
+            Err(Errno::OPNOTSUPP | Errno::NOSYS) | Ok(()) => Ok(()),
+            Err(errno) => Err(self.error(errno, "can't reserve room for file")),
+        }
+    }
+
+    pub(super) fn id(&self) -> u64 {
+        self.0.id
+    }
+
+    /// The number of the engine that opened it.
+    pub(super) fn engine(&self) -> u64 {
+        self.0.home.engine
+    }
+
+    pub(super) fn is_writable(&self) -> bool {
+        self.0.writable
+    }
+
+    /// What direct transfers must be multiples of; `None` when there are none.
+    pub(super) fn geometry(&self) -> Option<Geometry> {
+        match &self.0.storage {
+            Storage::Disk { direct: Some(direct), .. }
+                if !direct.refused.load(Ordering::Relaxed) =>
+            {
+                Some(direct.geometry)
+            }
+            _ => None,
+        }
+    }
+
+    /// From now on through the page cache only.
+    pub(super) fn refuse_direct(&self) {
+        if let Storage::Disk { direct: Some(direct), .. } = &self.0.storage {
+            direct.refused.store(true, Ordering::Relaxed);
+        }
+    }
+
+    /// The descriptor for a transfer; `None` for a file in memory.
+    pub(super) fn descriptor(&self, direct: bool) -> Option<BorrowedFd<'_>> {
+        match &self.0.storage {
+            Storage::Disk { direct: Some(way), .. } if direct => Some(way.descriptor.as_fd()),
+            Storage::Disk { buffered, .. } => Some(buffered.as_fd()),
+            Storage::Memory(_) => None,
+        }
+    }
+
+    /// The bytes of a file in memory.
+    pub(super) fn content(&self) -> Option<&Mutex<Vec<u8>>> {
+        match &self.0.storage {
+            Storage::Memory(content) => Some(content),
+            Storage::Disk { .. } => None,
+        }
+    }
+
+    pub(super) fn poison(&self) {
+        self.0.poisoned.store(true, Ordering::Relaxed);
+    }
+
+    pub(super) fn check_not_poisoned(&self) -> Result<()> {
+        if self.0.poisoned.load(Ordering::Relaxed) {
+            let message = "an earlier sync of this file failed, so what was written may be lost; \
+                           write it again to a new file";
+            return Err(Error::new(Kind::Io, message).with("file", self.path().display()));
+        }
+        Ok(())
+    }
+
+    fn error(&self, errno: Errno, message: &str) -> Error {
+        Error::from_errno(errno, message).with("file", self.path().display())
+    }
+}
+
+/// Opening a pipe would block until somebody opens its other end.
+fn refuse_what_is_no_file(path: &Path) -> Result<()> {
+    let Ok(stat) = rustix::fs::stat(path) else { return Ok(()) };
+    let what = match FileType::from_raw_mode(stat.st_mode) {
+        FileType::Directory => "a directory",
+        FileType::Fifo => "a pipe",
+        FileType::Socket => "a socket",
+        _ => return Ok(()),
+    };
+    Err(Error::invalid(format!("can't open file, it is {what}")).with("file", path.display()))
+}
+
+impl Direct {
+    /// A second, direct descriptor of the same inode: reopened through `/proc`, because a path may
+    /// have come to mean another file in between. `None` where any step of it is refused.
+    fn reopen(file: &OwnedFd, mode: Mode) -> Option<Self> {
+        use std::os::fd::AsRawFd;
+        let access = if mode == Mode::Read { OFlags::RDONLY } else { OFlags::RDWR };
+        let flags = access | OFlags::CLOEXEC | OFlags::DIRECT;
+        let again = format!("/proc/self/fd/{}", file.as_raw_fd());
+        let descriptor = rustix::fs::openat(CWD, again, flags, Permissions::empty()).ok()?;
+        let geometry = Geometry::of(&descriptor)?;
+        Some(Self { descriptor, geometry, refused: AtomicBool::new(false) })
+    }
+}
+
+impl Geometry {
+    fn of(file: &OwnedFd) -> Option<Self> {
+        let stat = rustix::fs::statx(file, c"", AtFlags::EMPTY_PATH, StatxFlags::DIOALIGN).ok()?;
+        if stat.stx_mask & StatxFlags::DIOALIGN.bits() == 0 {
+            // Before Linux 6.1 nobody tells; a page satisfies every device.
+            return Some(Self { block: ALIGNMENT, memory: ALIGNMENT });
+        }
+        let (block, memory) = (stat.stx_dio_offset_align as usize, stat.stx_dio_mem_align as usize);
+        let possible = block.is_power_of_two() && memory.is_power_of_two();
+        possible.then_some(Self { block: block.max(ALIGNMENT), memory })
+    }
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        (self.home.on_close)(self.id);
+    }
+}
+
+impl fmt::Debug for File {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "File({})", self.path().display())
+    }
+}

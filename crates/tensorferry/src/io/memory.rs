@@ -1,0 +1,124 @@
+//! Files that live in memory: for tests of everything above the kernel.
+
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Instant;
+
+use rustix::io::Errno;
+
+use super::backend::{Backend, Ended, Patience, Transfer, Waker, Work};
+use super::file::{File, Home, Mode};
+use crate::error::{Error, Kind, Result};
+use crate::sync::{Condvar, Mutex, lock, wait};
+
+/// Above this a file in memory refuses to grow, as a file system does.
+const FILE_LEN_MAX: u64 = 1 << 40;
+
+/// The names of the files in memory and their bytes.
+#[derive(Default)]
+pub(super) struct Directory(Mutex<HashMap<PathBuf, Arc<Mutex<Vec<u8>>>>>);
+
+impl Directory {
+    pub(super) fn open(&self, path: &Path, mode: Mode, home: Home) -> Result<File> {
+        let mut files = lock(&self.0);
+        let known = files.get(path).map(Arc::clone);
+        let failed = |kind, why: &str| {
+            Error::new(kind, "can't open file").with("file", path.display()).caused_by(why)
+        };
+        let content = match (mode, known) {
+            (Mode::Read | Mode::Update, None) => {
+                return Err(failed(Kind::NotFound, "no such file in memory"));
+            }
+            (Mode::New, Some(_)) => return Err(failed(Kind::Io, "it exists in memory")),
+            (Mode::Replace, Some(content)) => {
+                lock(&content).clear();
+                content
+            }
+            (_, Some(content)) => content,
+            (_, None) => Arc::clone(files.entry(path.into()).or_default()),
+        };
+        Ok(File::in_memory(path, mode != Mode::Read, content, home))
+    }
+}
+
+#[derive(Default)]
+pub(super) struct Memory {
+    ended: Vec<Ended>,
+    alarm: Arc<Alarm>,
+}
+
+#[derive(Default)]
+struct Alarm {
+    rung: Mutex<bool>,
+    changed: Condvar,
+}
+
+impl Memory {
+    pub(super) fn open() -> (Self, Arc<dyn Waker>) {
+        let memory = Self::default();
+        let alarm = Arc::clone(&memory.alarm);
+        (memory, alarm)
+    }
+}
+
+fn carry_out(transfer: &mut Transfer) -> Result<usize, Errno> {
+    let mut content = lock(transfer.file.content().ok_or(Errno::BADF)?);
+    let start = usize::try_from(transfer.offset).map_err(|_| Errno::FBIG)?;
+    match &mut transfer.work {
+        Work::Sync => Ok(0),
+        Work::Read(part) => {
+            let bytes = content.get(start..).unwrap_or_default();
+            let target = &mut part.as_mut().ok_or(Errno::FAULT)?[..transfer.len];
+            let len = target.len().min(bytes.len());
+            target[..len].copy_from_slice(&bytes[..len]);
+            Ok(len)
+        }
+        Work::Write(part) => {
+            let part = &part[..transfer.len];
+            let end = start.checked_add(part.len()).ok_or(Errno::FBIG)?;
+            if end as u64 > FILE_LEN_MAX {
+                return Err(Errno::FBIG);
+            }
+            if content.len() < end {
+                let more = end - content.len();
+                content.try_reserve(more).map_err(|_| Errno::NOSPC)?;
+                content.resize(end, 0);
+            }
+            content[start..end].copy_from_slice(part);
+            Ok(part.len())
+        }
+    }
+}
+
+impl Backend for Memory {
+    fn depth(&self) -> usize {
+        64
+    }
+
+    fn start(&mut self, mut transfer: Transfer) {
+        let result = carry_out(&mut transfer);
+        self.ended.push(Ended { transfer, result });
+    }
+
+    fn reap(&mut self, patience: Patience, ended: &mut Vec<Ended>) {
+        let deadline = match patience {
+            Patience::AtMost(limit) => Instant::now().checked_add(limit),
+            Patience::None | Patience::Unlimited => None,
+        };
+        let mut rung = lock(&self.alarm.rung);
+        let mut in_time = patience != Patience::None;
+        while in_time && self.ended.is_empty() && !*rung {
+            (rung, in_time) = wait(&self.alarm.changed, rung, deadline);
+        }
+        *rung = false;
+        ended.append(&mut self.ended);
+    }
+}
+
+impl Waker for Alarm {
+    fn wake(&self) {
+        *lock(&self.rung) = true;
+        self.changed.notify_one();
+    }
+}

@@ -1,0 +1,226 @@
+//! One operation on its way through the driver.
+//!
+//! ```text
+//!   queued ──► some pieces in flight ──► all pieces moved ──► done
+//!      ▲              │      │
+//!      └── leftovers ─┘      └── a piece failed: no more start; when the last has ended ──► failed
+//! ```
+//!
+//! An operation owns its block as [`Parts`] from the moment it is accepted until it answers its
+//! promise. Bytes that a piece did not move (short transfers, passing errors) come back as a
+//! leftover and go out again before anything new does.
+
+use rustix::io::Errno;
+
+use super::backend::Ended;
+use super::file::File;
+use super::flight::Flight;
+use super::pending::{Failed, Promise};
+use super::piece::{Flow, Range, Sizes, Way};
+use super::priority::Priority;
+use crate::error::{Error, Kind};
+use crate::memory::{Block, Part, Parts};
+use crate::size::Size;
+
+/// Passing errors in a row after which an operation fails.
+const RETRIES_MAX: usize = 100;
+
+pub(super) struct Operation {
+    pub file: File,
+    pub priority: Priority,
+    pub in_flight: usize,
+    /// Whether it stands in a lane of the schedule.
+    pub queued: bool,
+    pub job: Job,
+    error: Option<Error>,
+    /// Passing errors since the last byte moved.
+    retries: usize,
+}
+
+pub(super) enum Job {
+    Move(Move),
+    Sync { promise: Promise<()>, started: bool },
+}
+
+/// A read or a write.
+pub(super) struct Move {
+    pub flow: Flow,
+    pub offset: u64,
+    pub len: usize,
+    parts: Parts,
+    leftovers: Vec<Leftover>,
+    promise: Promise<Block>,
+}
+
+/// A part that has to go out again, at this offset of the file.
+struct Leftover {
+    offset: u64,
+    part: Part,
+}
+
+/// A piece ready to start.
+pub(super) struct Piece {
+    pub offset: u64,
+    pub part: Part,
+    pub way: Way,
+}
+
+impl Operation {
+    pub(super) fn new(file: File, priority: Priority, job: Job) -> Self {
+        Self { file, priority, in_flight: 0, queued: false, job, error: None, retries: 0 }
+    }
+
+    /// Whether another piece could start.
+    pub(super) fn has_more(&self) -> bool {
+        self.error.is_none()
+            && match &self.job {
+                Job::Move(job) => job.parts.remaining() > 0 || !job.leftovers.is_empty(),
+                Job::Sync { started, .. } => !started,
+            }
+    }
+
+    /// Whether nobody would see what a further piece brings.
+    pub(super) fn is_pointless(&self) -> bool {
+        matches!(&self.job, Job::Move(job) if job.flow == Flow::Read && job.promise.is_abandoned())
+    }
+
+    /// Takes back a piece that the kernel is done with, and judges what it did.
+    pub(super) fn settle(&mut self, flight: Flight, ended: Ended) {
+        let Ended { transfer, result } = ended;
+        let (direct, offset) = (transfer.direct, flight.offset);
+        let moved = *result.as_ref().unwrap_or(&0);
+        let landed = flight.land(transfer.work, moved);
+        match (&mut self.job, landed) {
+            (Job::Sync { started, .. }, _) => match result {
+                Ok(_) => {}
+                Err(errno) if is_passing(errno) && self.retries < RETRIES_MAX => {
+                    self.retries += 1;
+                    *started = false;
+                }
+                Err(errno) => {
+                    self.file.poison();
+                    self.fail(Error::from_errno(errno, "can't sync file"));
+                }
+            },
+            (Job::Move(job), Some((mut part, arrived))) => {
+                drop(part.split_to(arrived));
+                job.keep(offset + arrived as u64, part);
+                match result {
+                    Ok(_) if arrived > 0 => self.retries = 0,
+                    Ok(_) => self.stalled(offset),
+                    Err(errno) => self.hindered(errno, direct),
+                }
+            }
+            (Job::Move(_), None) => self.fail(lost_part()),
+        }
+    }
+
+    /// Nothing of the caller's bytes moved, and the kernel did not complain: the file has ended, or
+    /// a short transfer covered only what lies in front of them.
+    fn stalled(&mut self, offset: u64) {
+        let Job::Move(job) = &self.job else { return };
+        let (what, flow) = (job.describe(), job.flow);
+        let has_ended = flow == Flow::Read && self.file.len().is_ok_and(|len| len <= offset);
+        if !has_ended && self.retries < RETRIES_MAX {
+            self.retries += 1;
+            return;
+        }
+        self.fail(if has_ended {
+            Error::new(Kind::Truncated, format!("{what}: the file ends before byte {offset}"))
+        } else {
+            Error::new(Kind::Io, format!("{what}: the device moves no bytes"))
+        });
+    }
+
+    /// The kernel moved nothing and said why.
+    fn hindered(&mut self, errno: Errno, direct: bool) {
+        if errno == Errno::INVAL && direct {
+            // This file system takes the flag and not the transfers; the page cache takes all.
+            self.file.refuse_direct();
+        } else if is_passing(errno) && self.retries < RETRIES_MAX {
+            self.retries += 1;
+        } else if let Job::Move(job) = &self.job {
+            self.fail(Error::from_errno(errno, job.describe()));
+        }
+    }
+
+    /// A failure, unless there was one before: the first is the cause.
+    pub(super) fn fail(&mut self, error: Error) {
+        if self.error.is_none() {
+            self.error = Some(error.with("file", self.file.path().display()));
+        }
+    }
+
+    /// Answers the promise. All pieces have ended.
+    pub(super) fn finish(self) {
+        // A caller that has its answer may expect its file to be closed with its own last handle.
+        drop(self.file);
+        match (self.job, self.error) {
+            (Job::Sync { promise, .. }, None) => promise.fulfil(Ok(())),
+            (Job::Sync { promise, .. }, Some(error)) => promise.fulfil(Err(error.into())),
+            (Job::Move(job), error) => {
+                drop(job.leftovers);
+                let block = job.parts.join().ok();
+                job.promise.fulfil(match (error, block) {
+                    (None, Some(block)) => Ok(block),
+                    (None, None) => Err(lost_part().into()),
+                    (Some(error), block) => Err(Failed { error, block }),
+                });
+            }
+        }
+    }
+}
+
+impl Move {
+    pub(super) fn new(flow: Flow, offset: u64, block: Block, promise: Promise<Block>) -> Self {
+        let (len, parts) = (block.len(), Parts::new(block));
+        Self { flow, offset, len, parts, leftovers: Vec::new(), promise }
+    }
+
+    /// The next piece to start.
+    pub(super) fn cut(&mut self, file: &File, sizes: Sizes) -> Piece {
+        let leftover = self.leftovers.pop();
+        let (offset, len, address) = if let Some(Leftover { offset, part }) = &leftover {
+            (*offset, part.len(), part.start().as_ptr() as usize)
+        } else {
+            let remaining = self.parts.remaining();
+            (self.offset + (self.len - remaining) as u64, remaining, self.parts.address())
+        };
+        let range = Range { flow: self.flow, offset, len, address };
+        let (len, way) = range.next_piece(file.geometry(), sizes);
+        let part = match leftover {
+            None => self.parts.cut(len),
+            Some(mut leftover) => {
+                let part = leftover.part.split_to(len);
+                if !leftover.part.is_empty() {
+                    leftover.offset += len as u64;
+                    self.leftovers.push(leftover);
+                }
+                part
+            }
+        };
+        Piece { offset, part, way }
+    }
+
+    /// Bytes that did not arrive go out again.
+    fn keep(&mut self, offset: u64, part: Part) {
+        if !part.is_empty() {
+            self.leftovers.push(Leftover { offset, part });
+        }
+    }
+
+    /// What was asked for, for an error's message.
+    pub(super) fn describe(&self) -> String {
+        let verb = if self.flow == Flow::Read { "read" } else { "write" };
+        format!("can't {verb} {} at offset {}", Size(self.len as u64), self.offset)
+    }
+}
+
+/// Whether trying again at once can help.
+fn is_passing(errno: Errno) -> bool {
+    errno == Errno::INTR || errno == Errno::AGAIN
+}
+
+fn lost_part() -> Error {
+    Error::new(Kind::Internal, "a part of a block outlived its operation")
+}

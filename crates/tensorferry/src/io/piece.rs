@@ -1,0 +1,161 @@
+//! The next piece of a range, and the way it takes: pure arithmetic.
+//!
+//! ```text
+//!             block        block        block        block
+//!   file   |-----------|------------|------------|-----------|
+//!   write      [ edge  |   middle: whole blocks  | edge ]
+//!              buffered  direct                    buffered
+//!   read       [ edge  |   middle                | edge ]
+//!              staged    direct                    staged
+//! ```
+//!
+//! A middle whose memory is not aligned for the device is *staged*: it passes through an aligned
+//! buffer of the engine, one copy more. So does the edge of a read, which fetches the blocks around
+//! it and copies out what was asked for. The edge of a write must not touch its neighbours'
+//! bytes, and goes through the page cache. Where no staging buffer is free, the page cache serves
+//! as well: always right, sometimes slower.
+
+use super::file::Geometry;
+
+/// Whether bytes come or go.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Flow {
+    Read,
+    Write,
+}
+
+/// The way a piece takes between disk and memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Way {
+    /// Straight between the device and the caller's memory.
+    Direct,
+    /// Between the device and a staging buffer: `span` bytes, of which the caller's start at
+    /// `lead`.
+    Staged { lead: usize, span: usize },
+    /// Through the page cache.
+    Buffered,
+}
+
+/// What is left to move: `len` bytes at `offset`, in memory at `address`.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Range {
+    pub flow: Flow,
+    pub offset: u64,
+    pub len: usize,
+    pub address: usize,
+}
+
+/// Bounds on one piece.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Sizes {
+    /// Bytes in one piece, a multiple of every block size.
+    pub piece_max: usize,
+    /// Whether a staging buffer of `piece_max` bytes is free.
+    pub staging: bool,
+}
+
+impl Range {
+    /// How many of the bytes go next, and how.
+    pub(super) fn next_piece(self, geometry: Option<Geometry>, sizes: Sizes) -> (usize, Way) {
+        let most = self.len.min(sizes.piece_max);
+        let Some(geometry) = geometry.filter(|geometry| geometry.block <= sizes.piece_max) else {
+            return (most, Way::Buffered);
+        };
+        let lead = (self.offset % geometry.block as u64) as usize;
+        let middle = most - most % geometry.block;
+        if lead == 0 && middle > 0 {
+            let aligned = self.address.is_multiple_of(geometry.memory);
+            return match (aligned, sizes.staging) {
+                (true, _) => (middle, Way::Direct),
+                (false, true) => (middle, Way::Staged { lead: 0, span: middle }),
+                (false, false) => (middle, Way::Buffered),
+            };
+        }
+        match self.flow {
+            Flow::Read if sizes.staging => self.staged_edge(geometry, sizes, lead),
+            Flow::Read => (most, Way::Buffered),
+            Flow::Write if lead == 0 => (most, Way::Buffered),
+            Flow::Write => (most.min(geometry.block - lead), Way::Buffered),
+        }
+    }
+
+    /// An edge of a read: only up to the next block when the memory is aligned from there on,
+    /// otherwise as much as a staging buffer takes.
+    fn staged_edge(self, geometry: Geometry, sizes: Sizes, lead: usize) -> (usize, Way) {
+        let to_block = geometry.block - lead;
+        let aligned_behind = (self.address + to_block).is_multiple_of(geometry.memory);
+        let most = if aligned_behind { to_block } else { sizes.piece_max - lead };
+        let len = self.len.min(most);
+        (len, Way::Staged { lead, span: (lead + len).next_multiple_of(geometry.block) })
+    }
+}
+
+#[cfg(test)]
+#[cfg(not(loom))]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const GEOMETRY: Geometry = Geometry { block: 4096, memory: 512 };
+
+    fn pieces(mut range: Range, sizes: Sizes) -> Vec<(u64, usize, usize, Way)> {
+        let mut pieces = Vec::new();
+        while range.len > 0 {
+            let (len, way) = range.next_piece(Some(GEOMETRY), sizes);
+            pieces.push((range.offset, len, range.address, way));
+            assert!(len > 0 && len <= range.len);
+            range.offset += len as u64;
+            range.len -= len;
+            range.address += len;
+        }
+        pieces
+    }
+
+    #[test]
+    fn an_aligned_range_is_all_direct() {
+        let range = Range { flow: Flow::Write, offset: 8192, len: 3 << 20, address: 4096 };
+        let pieces = pieces(range, Sizes { piece_max: 1 << 20, staging: true });
+        assert_eq!(pieces.len(), 3);
+        assert!(pieces.iter().all(|piece| piece.3 == Way::Direct));
+    }
+
+    #[test]
+    fn a_read_with_aligned_memory_behind_its_edge_goes_direct_from_there() {
+        let range = Range { flow: Flow::Read, offset: 512, len: 16384, address: 1 << 16 };
+        let ways: Vec<_> = pieces(range, Sizes { piece_max: 1 << 20, staging: true })
+            .iter()
+            .map(|piece| (piece.1, piece.3))
+            .collect();
+        let edge = |lead, span| Way::Staged { lead, span };
+        assert_eq!(ways, [(3584, edge(512, 4096)), (12288, Way::Direct), (512, edge(0, 4096))]);
+    }
+
+    proptest! {
+        #[test]
+        fn pieces_cover_the_range_and_obey_the_device(
+            read: bool, offset in 0u64..100_000, len in 0usize..300_000,
+            address in 0usize..100_000, staging: bool,
+        ) {
+            let flow = if read { Flow::Read } else { Flow::Write };
+            let sizes = Sizes { piece_max: 1 << 16, staging };
+            let mut end = offset;
+            for (at, len, address, way) in pieces(Range { flow, offset, len, address }, sizes) {
+                prop_assert_eq!(at, end);
+                end += len as u64;
+                let whole = at.is_multiple_of(4096) && len.is_multiple_of(4096);
+                match way {
+                    Way::Direct => prop_assert!(whole && address.is_multiple_of(512)),
+                    Way::Staged { lead, span } => {
+                        prop_assert!(staging && span <= 1 << 16 && lead + len <= span);
+                        prop_assert!(span.is_multiple_of(4096));
+                        prop_assert!((at - lead as u64).is_multiple_of(4096));
+                        prop_assert!(read || (whole && lead == 0 && span == len));
+                    }
+                    // No write through the page cache may share a page with a direct one.
+                    Way::Buffered => prop_assert!(len <= 1 << 16),
+                }
+            }
+            prop_assert_eq!(end, offset + len as u64);
+        }
+    }
+}
