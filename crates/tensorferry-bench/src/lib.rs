@@ -1,1 +1,9 @@
-//! bench
+//! tensorferry's workloads and their comparison with rivals.
+//!
+//! Every figure is a ratio taken in one run: ours and the rival's samples alternate, so that a
+//! noisy machine disturbs both alike, and the medians are compared. Results are plain data with the
+//! raw samples inside; a run is committed under `benches/runs/` as it came out.
+
+pub mod io;
+pub mod machine;
+pub mod sample;
