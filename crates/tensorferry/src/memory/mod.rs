@@ -1,1 +1,3 @@
-//! memory
+//! Memory: who may use how much of it (`budget`).
+
+pub mod budget;
