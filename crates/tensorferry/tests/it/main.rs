@@ -2,3 +2,4 @@
 #![allow(clippy::unwrap_used, reason = "clippy knows tests by their attribute, not their helpers")]
 
 mod arena;
+mod metrics;
