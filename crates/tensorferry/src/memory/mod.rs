@@ -17,12 +17,16 @@
 //! All memory here is initialised from the start (zeroed by the kernel), so that a short read can
 //! never expose bytes which Rust considers uninitialised.
 
+mod arena;
 mod block;
+mod budget;
 mod buffer;
 mod part;
 mod pool;
 
+pub use arena::{Arena, End, Span, Stats};
 pub use block::{Block, Foreign};
+pub use budget::{Budget, Permit};
 pub use buffer::{ALIGNMENT, Buffer};
 pub use part::{Part, Parts};
 pub use pool::{Lease, Pool};
