@@ -1,1 +1,25 @@
-//! binding
+//! The compiled half of the Python package, `tensorferry._lib`.
+//!
+//! It holds no logic: a function here converts its arguments, releases the GIL and calls the core
+//! through [`guard::guarded`], which also turns failures into exceptions. Whatever can be written
+//! in Python without copying bytes or holding the GIL is written there.
+
+mod cli;
+mod errors;
+mod guard;
+mod size;
+
+use pyo3::prelude::*;
+use pyo3::types::PyTuple;
+use tensorferry::Kind;
+
+/// The compiled core. Private: its names change without notice; use `tensorferry`.
+#[pymodule]
+fn _lib(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add("__version__", env!("CARGO_PKG_VERSION"))?;
+    module.add("KINDS", PyTuple::new(module.py(), Kind::ALL.map(Kind::name))?)?;
+    module.add_function(wrap_pyfunction!(cli::cli_main, module)?)?;
+    module.add_function(wrap_pyfunction!(size::parse_size, module)?)?;
+    module.add_function(wrap_pyfunction!(guard::_panic_for_tests, module)?)?;
+    module.add_function(wrap_pyfunction!(errors::_error_for_tests, module)?)
+}

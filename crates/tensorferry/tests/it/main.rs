@@ -4,3 +4,4 @@
 mod arena;
 mod io;
 mod metrics;
+mod tree;

@@ -1,0 +1,143 @@
+# Two commands matter, and each does all of its own set-up:
+#
+#     make quickstart     build the package and run examples/quickstart.py
+#     make test           everything that must hold before a change goes in
+#
+# They need cargo and Python 3.11 or newer. Whatever they make lies in this tree (target, .venv,
+# .tools), apart from the caches of cargo and pip. Set-up is not done twice: its stamps carry a
+# checksum of the requirements, so that changing those, and only that, repeats it.
+
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DELETE_ON_ERROR:
+# cargo uses all cores by itself; stages side by side would only wait for its lock.
+.NOTPARALLEL:
+MAKEFLAGS += --no-builtin-rules --no-print-directory
+.DEFAULT_GOAL := help
+
+PYTHON ?= python3
+NEXTEST_VERSION := 0.9.151
+
+VENV := $(CURDIR)/.venv
+BIN := $(VENV)/bin
+checksum = $(shell cksum < $(1) | tr ' ' '-')
+RUN_READY := $(VENV)/ready-to-run-$(call checksum,python/requirements.txt)
+TEST_READY := $(VENV)/ready-to-test-$(call checksum,python/requirements-dev.txt)
+NEXTEST := $(or $(shell command -v cargo-nextest),$(CURDIR)/.tools/bin/cargo-nextest)
+
+PACKAGE := python/tensorferry/_lib.abi3.so
+PACKAGE_SOURCES := Cargo.toml Cargo.lock python/pyproject.toml \
+	$(shell find crates python/src python/Cargo.toml -name '*.rs' -o -name Cargo.toml)
+
+# One interpreter for all builds: another one would compile the binding again.
+export PYO3_PYTHON := $(BIN)/python
+export VIRTUAL_ENV := $(VENV)
+PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check
+
+# $(call stage,name,commands): runs the commands and says how long they took.
+define stage
+	@printf '\n== %s\n' '$(1)'; began=$$SECONDS; \
+	$(2); \
+	printf '== %s: ok, %d s\n' '$(1)' $$((SECONDS - began))
+endef
+
+.PHONY: help
+help: ## Show this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+.PHONY: quickstart
+quickstart: package ## Build the package and run the example (sets everything up)
+	$(call stage,quickstart,$(BIN)/python examples/quickstart.py)
+
+.PHONY: test
+test: lint test-rust test-docs test-loom test-python ## Run every check (sets everything up)
+	@printf '\nAll checks passed in %d min %d s.\n' \
+		$$((($$(date +%s) - $(BEGAN)) / 60)) $$((($$(date +%s) - $(BEGAN)) % 60))
+BEGAN := $(shell date +%s)
+
+# Cheap failures first: a missing space is told in a second, before anything is installed.
+.PHONY: lint
+lint: lint-format lint-python lint-rust ## Check format, lints and types
+
+.PHONY: lint-format
+lint-format: toolchain
+	$(call stage,cargo fmt,cargo fmt --all --check)
+
+.PHONY: lint-python
+lint-python: $(TEST_READY)
+	$(call stage,ruff,$(BIN)/ruff check python; $(BIN)/ruff format --check python)
+	$(call stage,mypy,cd python; $(BIN)/mypy tensorferry tests)
+
+.PHONY: lint-rust
+lint-rust: toolchain $(RUN_READY)
+	$(call stage,clippy,cargo clippy --locked --workspace --all-targets -- -D warnings)
+
+.PHONY: test-rust
+test-rust: toolchain $(RUN_READY) $(NEXTEST) ## Run the tests of the crates
+	$(call stage,tests of the crates,$(NEXTEST) nextest run --locked --workspace --no-tests=pass)
+
+.PHONY: test-docs
+test-docs: toolchain $(RUN_READY)
+	$(call stage,examples in the docs,cargo test --locked --quiet --workspace --doc)
+	$(call stage,cargo doc,RUSTDOCFLAGS='-D warnings' cargo doc --locked --workspace --no-deps)
+
+# Its own target directory: the flag changes every crate, and switching would build all anew.
+.PHONY: test-loom
+test-loom: toolchain
+	$(call stage,loom,RUSTFLAGS='--cfg loom' cargo test --locked -p tensorferry --lib --release \
+		--target-dir target/loom loom_)
+
+.PHONY: test-python
+test-python: package $(TEST_READY) ## Run the tests of the Python package
+	$(call stage,stubs,cd python; $(BIN)/python -m mypy.stubtest tensorferry._lib)
+	$(call stage,pytest,cd python; $(BIN)/python -m pytest)
+
+.PHONY: package
+package: toolchain $(PACKAGE) ## Build the Python package into .venv
+
+# Installed in place: a change in a Python file needs no build.
+$(PACKAGE): $(RUN_READY) $(PACKAGE_SOURCES)
+	$(call stage,package,cd python; $(BIN)/maturin develop --release --locked)
+	@touch $@
+
+.PHONY: deny
+deny: ## Check licences and sources of the dependencies (needs cargo-deny)
+	@command -v cargo-deny > /dev/null || \
+		{ echo 'error: cargo-deny is missing; cargo install cargo-deny --locked' >&2; exit 1; }
+	cargo deny --locked check licenses bans sources
+
+.PHONY: clean
+clean: ## Remove everything that make has made
+	rm -rf target .tools $(VENV) $(PACKAGE) python/*.egg-info
+	find . -name __pycache__ -o -name .pytest_cache -o -name .mypy_cache -o -name .ruff_cache \
+		| xargs -r rm -rf
+
+# -- set-up --
+
+.PHONY: toolchain
+toolchain:
+	@.ci/need 'command -v cargo' 'Rust 1.95 or newer, from rustup'
+	@.ci/need 'command -v cc' 'a C compiler' gcc libc6-dev
+
+$(VENV)/made:
+	@.ci/need '$(PYTHON) -c "import sys; sys.exit(sys.version_info < (3, 11))"' \
+		'Python 3.11 or newer (or name it: make PYTHON=...)' python3
+	@.ci/need '$(PYTHON) -c "import ensurepip, venv"' "Python's venv module" python3-venv
+	rm -rf $(VENV)
+	$(PYTHON) -m venv $(VENV)
+	@touch $@
+
+$(RUN_READY): $(VENV)/made
+	$(call stage,install requirements,$(PIP_INSTALL) -r python/requirements.txt)
+	@rm -f $(VENV)/ready-to-run-* && touch $@
+
+$(TEST_READY): $(RUN_READY)
+	$(call stage,install requirements of the tests,$(PIP_INSTALL) -r python/requirements-dev.txt)
+	@rm -f $(VENV)/ready-to-test-* && touch $@
+
+# Built without optimisation and without its self-update: it only starts processes, and this
+# takes a third of the time.
+$(CURDIR)/.tools/bin/cargo-nextest:
+	$(call stage,build cargo-nextest,CARGO_PROFILE_DEV_DEBUG=0 cargo install cargo-nextest \
+		--locked --version $(NEXTEST_VERSION) --debug --no-default-features --quiet \
+		--root .tools --target-dir target/tools)

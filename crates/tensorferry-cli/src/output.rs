@@ -1,0 +1,43 @@
+//! Standard output: written in one go, coloured only for people, quiet when the reader has left.
+
+use std::error::Error as _;
+use std::io::{self, IsTerminal, Write};
+
+use tensorferry::{Error, Result};
+
+/// Prints `text`. `println!` would panic when the other end of a pipe is closed.
+pub(crate) fn print(text: &str) -> Result<()> {
+    let mut out = io::stdout().lock();
+    out.write_all(text.as_bytes())
+        .and_then(|()| out.flush())
+        .map_err(|error| Error::from_io(error, "can't write to standard output"))
+}
+
+/// Whether standard output is a terminal that shows colours, and the user has not said no.
+pub(crate) fn is_coloured() -> bool {
+    let set = |name| std::env::var_os(name).is_some_and(|value| !value.is_empty());
+    let dumb = std::env::var_os("TERM").is_none_or(|term| term == "dumb");
+    io::stdout().is_terminal() && !dumb && !set("NO_COLOR")
+}
+
+/// Whether the command failed only because nobody reads its output any more.
+pub(crate) fn reader_is_gone(error: &Error) -> bool {
+    error
+        .source()
+        .and_then(|cause| cause.downcast_ref::<io::Error>())
+        .is_some_and(|cause| cause.kind() == io::ErrorKind::BrokenPipe)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tensorferry::Kind;
+
+    #[test]
+    fn only_a_closed_pipe_means_that_the_reader_is_gone() {
+        let failed = |kind: io::ErrorKind| Error::from_io(kind.into(), "can't write");
+        assert!(reader_is_gone(&failed(io::ErrorKind::BrokenPipe)));
+        assert!(!reader_is_gone(&failed(io::ErrorKind::StorageFull)));
+        assert!(!reader_is_gone(&Error::new(Kind::Io, "no cause")));
+    }
+}

@@ -1,0 +1,37 @@
+//! The one door from Python into the core.
+
+use std::any::Any;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use pyo3::prelude::*;
+use tensorferry::{Error, Kind, Result};
+
+use crate::errors::exception;
+
+/// Runs `work` without the GIL; its failure, or its panic, becomes an exception of ours.
+///
+/// A panic that left the binding by itself would arrive as `PanicException`, a `BaseException`
+/// that `except Exception` lets through and that kills a `DataLoader` worker without a word. Here
+/// it becomes `Internal`. The panic hook has printed the place on standard error by then.
+pub fn guarded<T: Send>(py: Python<'_>, work: impl FnOnce() -> Result<T> + Send) -> PyResult<T> {
+    // Nothing that `work` captured is looked at after a panic: the closure is consumed, and what
+    // the core shares between threads is left consistent by its own locks.
+    py.detach(|| catch_unwind(AssertUnwindSafe(work)))
+        .unwrap_or_else(|panic| Err(internal(&*panic)))
+        .map_err(|error| exception(py, &error))
+}
+
+fn internal(panic: &(dyn Any + Send)) -> Error {
+    let message = panic
+        .downcast_ref::<&str>()
+        .copied()
+        .or_else(|| panic.downcast_ref::<String>().map(String::as_str))
+        .unwrap_or("a panic without a message");
+    Error::new(Kind::Internal, format!("tensorferry has a bug, please report it: {message}"))
+}
+
+/// Panics with `message` inside the core, so that a test can see what Python gets.
+#[pyfunction]
+pub fn _panic_for_tests(py: Python<'_>, message: String) -> PyResult<()> {
+    guarded(py, move || -> Result<()> { std::panic::panic_any(message) })
+}

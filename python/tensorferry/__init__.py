@@ -1,0 +1,41 @@
+"""Moves tensors between storage, host memory and accelerators while a model trains.
+
+``import tensorferry`` is cheap: torch is imported by the parts that need it, when they are used.
+"""
+
+from tensorferry._errors import (
+    Closed,
+    Corrupt,
+    Error,
+    FileTooLarge,
+    Internal,
+    InvalidInput,
+    Io,
+    NotFound,
+    OutOfMemory,
+    OutOfSpace,
+    PermissionDenied,
+    Timeout,
+    Truncated,
+    Unsupported,
+)
+from tensorferry._lib import __version__, parse_size
+
+__all__ = [
+    "Closed",
+    "Corrupt",
+    "Error",
+    "FileTooLarge",
+    "Internal",
+    "InvalidInput",
+    "Io",
+    "NotFound",
+    "OutOfMemory",
+    "OutOfSpace",
+    "PermissionDenied",
+    "Timeout",
+    "Truncated",
+    "Unsupported",
+    "__version__",
+    "parse_size",
+]

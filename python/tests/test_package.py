@@ -1,0 +1,29 @@
+"""The package as a whole: what importing it costs and what it ships."""
+
+import importlib.metadata
+import importlib.resources
+import subprocess
+import sys
+
+import tensorferry as ferry
+
+
+def run(code: str) -> str:
+    return subprocess.run(
+        [sys.executable, "-c", code], check=True, capture_output=True, text=True, timeout=60
+    ).stdout.strip()
+
+
+def test_importing_the_package_does_not_import_torch_or_numpy() -> None:
+    code = "import sys, tensorferry; print({'torch', 'numpy'} & set(sys.modules))"
+    assert run(code) == "set()"
+
+
+def test_the_version_is_the_distributions() -> None:
+    assert ferry.__version__ == importlib.metadata.version("tensorferry")
+
+
+def test_the_package_ships_its_types() -> None:
+    files = importlib.resources.files(ferry)
+    assert (files / "py.typed").is_file()
+    assert (files / "_lib.pyi").is_file()
