@@ -24,7 +24,7 @@
 //! of one moment later.
 
 use std::collections::BTreeMap;
-use std::fmt::Write as _;
+use std::fmt::{self, Write as _};
 use std::marker::PhantomData;
 // Not from `crate::sync`: no lock here is held while another is taken or waited for, so there is
 // nothing for loom to explore, and code under loom may record as elsewhere.
@@ -176,6 +176,12 @@ impl Registry {
 
     fn lock(&self) -> MutexGuard<'_, BTreeMap<String, Family>> {
         self.0.names.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl fmt::Debug for Registry {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Registry({} names)", self.lock().len())
     }
 }
 
@@ -627,7 +633,7 @@ impl Series {
     }
 }
 
-fn push(text: &mut String, arguments: std::fmt::Arguments<'_>) {
+fn push(text: &mut String, arguments: fmt::Arguments<'_>) {
     // Writing to a string does not fail.
     let _ = text.write_fmt(arguments);
 }

@@ -5,6 +5,7 @@ use std::str::FromStr;
 use super::faulty::Faults;
 use crate::error::{Error, Result};
 use crate::memory::{ALIGNMENT, Pool};
+use crate::metrics::Registry;
 
 /// Which backend moves the bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -56,6 +57,8 @@ pub struct Config {
     pub operations_max: usize,
     /// Memory that the ring registers with the kernel, if the memlock limit allows it.
     pub pools: Vec<Pool>,
+    /// Where the engine counts what it does; by default where the whole process does.
+    pub metrics: Registry,
     /// Faults to inject, in tests.
     pub faults: Option<Faults>,
 }
@@ -71,6 +74,7 @@ impl Default for Config {
             staging_buffers: 8,
             operations_max: 4096,
             pools: Vec::new(),
+            metrics: Registry::global().clone(),
             faults: None,
         }
     }

@@ -25,9 +25,10 @@ use super::faulty::Faulty;
 use super::file::{File, Home, Open};
 use super::flight::Flight;
 use super::memory::{Directory, Memory};
-use super::operation::{Job, Move, Operation};
+use super::meter::Meter;
+use super::operation::{Job, Landing, Move, Operation};
 use super::pending::{Pending, promise};
-use super::piece::{Flow, Sizes};
+use super::piece::{Flow, Sizes, Way};
 use super::priority::Priority;
 use super::ring::Ring;
 use super::schedule::{Limits, Schedule};
@@ -60,6 +61,7 @@ struct Door {
     inbox: Mutex<Inbox>,
     room: Condvar,
     waker: Arc<dyn Waker>,
+    meter: Meter,
 }
 
 #[derive(Default)]
@@ -83,6 +85,7 @@ impl Driven {
         let engine = NEXT_ENGINE.fetch_add(1, Ordering::Relaxed);
         let config = config.clone();
         let operations_max = config.operations_max;
+        let meter = Meter::new(&config.metrics)?;
         let (sender, receiver) = std::sync::mpsc::channel();
         let thread = std::thread::Builder::new().name("ferry-io".into()).spawn(move || {
             let staging = Pool::new(config.piece_bytes, config.staging_buffers);
@@ -92,7 +95,7 @@ impl Driven {
                 Err(error) => return drop(sender.send(Err(error))),
             };
             let (inbox, room) = (Mutex::default(), Condvar::new());
-            let door = Door { engine, operations_max, inbox, room, waker: opened.waker };
+            let door = Door { engine, operations_max, inbox, room, waker: opened.waker, meter };
             let door = Arc::new(door);
             if sender.send(Ok((Arc::clone(&door), opened.facts))).is_ok() {
                 Driver::new(&config, door, opened.backend, staging).run();
@@ -106,12 +109,14 @@ impl Driven {
     }
 
     fn submit(&self, operation: Operation) {
+        let meter = &self.door.meter;
         if self.process != std::process::id() {
             let error = "this engine was opened before the process was forked; open a new one here";
-            return refuse(operation, Error::new(Kind::Closed, error));
+            return refuse(operation, Error::new(Kind::Closed, error), meter);
         }
         if operation.file.engine() != self.door.engine {
-            return refuse(operation, Error::invalid("the file was opened by another engine"));
+            let error = Error::invalid("the file was opened by another engine");
+            return refuse(operation, error, meter);
         }
         self.door.accept(operation);
     }
@@ -130,8 +135,8 @@ impl Driven {
         let is_empty = job.len == 0;
         let operation = Operation::new(file.clone(), priority, Job::Move(job));
         match refused {
-            Some(error) => refuse(operation, error),
-            None if is_empty => operation.finish(),
+            Some(error) => refuse(operation, error, &self.door.meter),
+            None if is_empty => operation.finish(&self.door.meter),
             None => self.submit(operation),
         }
         pending
@@ -157,9 +162,9 @@ fn refusal(file: &File, flow: Flow, offset: u64, block: &Block) -> Option<Error>
     }
 }
 
-fn refuse(mut operation: Operation, error: Error) {
+fn refuse(mut operation: Operation, error: Error, meter: &Meter) {
     operation.fail(error);
-    operation.finish();
+    operation.finish(meter);
 }
 
 impl Engine for Driven {
@@ -190,7 +195,7 @@ impl Engine for Driven {
         let job = Job::Sync { promise, started: false };
         let operation = Operation::new(file.clone(), priority, job);
         match file.check_not_poisoned() {
-            Err(error) => refuse(operation, error),
+            Err(error) => refuse(operation, error, &self.door.meter),
             Ok(()) => self.submit(operation),
         }
         pending
@@ -226,7 +231,8 @@ impl Door {
         }
         if inbox.closed {
             drop(inbox);
-            return refuse(operation, Error::new(Kind::Closed, "the engine has stopped"));
+            let error = Error::new(Kind::Closed, "the engine has stopped");
+            return refuse(operation, error, &self.meter);
         }
         inbox.open += 1;
         inbox.operations.push(operation);
@@ -347,6 +353,11 @@ impl Driver {
             Job::Move(job) => {
                 let sizes = Sizes { piece_max: self.piece_bytes, staging: self.staging.free() > 0 };
                 let piece = job.cut(&file, sizes);
+                match piece.way {
+                    Way::Direct => self.door.meter.direct.add(1),
+                    Way::Staged { .. } => self.door.meter.staged.add(1),
+                    Way::Buffered => self.door.meter.buffered.add(1),
+                }
                 Flight::new(key, job.flow, piece, file, &self.staging)
             }
         };
@@ -363,7 +374,11 @@ impl Driver {
         let operation = &mut self.operations[key];
         self.schedule.ended(operation.priority, flight.scheduled);
         operation.in_flight -= 1;
-        operation.settle(flight, ended);
+        match operation.settle(flight, ended) {
+            Landing::Whole => {}
+            Landing::Short => self.door.meter.short.add(1),
+            Landing::Hindered => self.door.meter.hindered.add(1),
+        }
         if operation.has_more() && !operation.queued {
             operation.queued = true;
             self.schedule.enqueue_first(operation.priority, key);
@@ -375,7 +390,7 @@ impl Driver {
         let operation = &self.operations[key];
         if operation.in_flight == 0 && !operation.queued && !operation.has_more() {
             self.finished += 1;
-            self.operations.remove(key).finish();
+            self.operations.remove(key).finish(&self.door.meter);
         }
     }
 }

@@ -25,6 +25,7 @@ mod faulty;
 mod file;
 mod flight;
 mod memory;
+mod meter;
 mod operation;
 mod pending;
 mod piece;

@@ -10,17 +10,21 @@
 //! promise. Bytes that a piece did not move (short transfers, passing errors) come back as a
 //! leftover and go out again before anything new does.
 
+use std::time::Instant;
+
 use rustix::io::Errno;
 
 use super::backend::Ended;
 use super::file::File;
 use super::flight::Flight;
+use super::meter::{Meter, Verb};
 use super::pending::{Failed, Promise};
 use super::piece::{Flow, Range, Sizes, Way};
 use super::priority::Priority;
 use crate::error::{Error, Kind};
 use crate::memory::{Block, Part, Parts};
 use crate::size::Size;
+use crate::trace;
 
 /// Passing errors in a row after which an operation fails.
 const RETRIES_MAX: usize = 100;
@@ -32,6 +36,9 @@ pub(super) struct Operation {
     /// Whether it stands in a lane of the schedule.
     pub queued: bool,
     pub job: Job,
+    accepted: Instant,
+    /// Seen in a trace from accepting to answering.
+    span: trace::Operation,
     error: Option<Error>,
     /// Passing errors since the last byte moved.
     retries: usize,
@@ -52,6 +59,14 @@ pub(super) struct Move {
     promise: Promise<Block>,
 }
 
+/// How a piece came back.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Landing {
+    Whole,
+    Short,
+    Hindered,
+}
+
 /// A part that has to go out again, at this offset of the file.
 struct Leftover {
     offset: u64,
@@ -67,7 +82,27 @@ pub(super) struct Piece {
 
 impl Operation {
     pub(super) fn new(file: File, priority: Priority, job: Job) -> Self {
-        Self { file, priority, in_flight: 0, queued: false, job, error: None, retries: 0 }
+        let mut span = trace::operation("io", job.verb().name());
+        if trace::is_on() {
+            span.add("file", file.path().to_string_lossy().as_ref());
+            span.add("priority", priority.name());
+            if let Job::Move(job) = &job {
+                span.add("offset", job.offset);
+                span.add("bytes", job.len as u64);
+            }
+        }
+        let accepted = Instant::now();
+        Self {
+            file,
+            priority,
+            in_flight: 0,
+            queued: false,
+            job,
+            accepted,
+            span,
+            error: None,
+            retries: 0,
+        }
     }
 
     /// Whether another piece could start.
@@ -85,10 +120,16 @@ impl Operation {
     }
 
     /// Takes back a piece that the kernel is done with, and judges what it did.
-    pub(super) fn settle(&mut self, flight: Flight, ended: Ended) {
+    pub(super) fn settle(&mut self, flight: Flight, ended: Ended) -> Landing {
         let Ended { transfer, result } = ended;
         let (direct, offset) = (transfer.direct, flight.offset);
         let moved = *result.as_ref().unwrap_or(&0);
+        let asked = transfer.len;
+        let landing = match &result {
+            Ok(_) if moved == asked => Landing::Whole,
+            Ok(_) => Landing::Short,
+            Err(_) => Landing::Hindered,
+        };
         let landed = flight.land(transfer.work, moved);
         match (&mut self.job, landed) {
             (Job::Sync { started, .. }, _) => match result {
@@ -113,6 +154,7 @@ impl Operation {
             }
             (Job::Move(_), None) => self.fail(lost_part()),
         }
+        landing
     }
 
     /// Nothing of the caller's bytes moved, and the kernel did not complain: the file has ended, or
@@ -152,7 +194,14 @@ impl Operation {
     }
 
     /// Answers the promise. All pieces have ended.
-    pub(super) fn finish(self) {
+    pub(super) fn finish(self, meter: &Meter) {
+        let bytes = match (&self.error, &self.job) {
+            (Some(_), _) => None,
+            (None, Job::Move(job)) => Some(job.len as u64),
+            (None, Job::Sync { .. }) => Some(0),
+        };
+        meter.done(self.job.verb(), self.priority, self.accepted.elapsed(), bytes);
+        drop(self.span);
         // A caller that has its answer may expect its file to be closed with its own last handle.
         drop(self.file);
         match (self.job, self.error) {
@@ -167,6 +216,16 @@ impl Operation {
                     (Some(error), block) => Err(Failed { error, block }),
                 });
             }
+        }
+    }
+}
+
+impl Job {
+    fn verb(&self) -> Verb {
+        match self {
+            Self::Move(Move { flow: Flow::Read, .. }) => Verb::Read,
+            Self::Move(Move { flow: Flow::Write, .. }) => Verb::Write,
+            Self::Sync { .. } => Verb::Sync,
         }
     }
 }

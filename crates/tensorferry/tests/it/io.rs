@@ -9,7 +9,8 @@ use tensorferry::io::{
     Choice, Config, Effect, Engine, Fault, Faults, Mode, On, Open, Priority, open,
 };
 use tensorferry::memory::{Block, Buffer, Foreign, Pool};
-use tensorferry::{Error, Kind};
+use tensorferry::metrics::Registry;
+use tensorferry::{Error, Kind, trace};
 
 /// An engine, and a directory of its own for its files.
 struct Setting {
@@ -305,6 +306,44 @@ proptest! {
         prop_assert!(*read.unwrap() == *model);
         prop_assert!(std::fs::read(setting.path("a")).unwrap() == model);
     }
+}
+
+#[test]
+fn an_engine_counts_what_it_did_and_leaves_a_trace() {
+    let registry = Registry::new();
+    let faults = Faults::new();
+    let config = Config {
+        metrics: registry.clone(),
+        faults: Some(faults.clone()),
+        ..Config::of(Choice::Threads)
+    };
+    let setting = Setting::new(&config, true);
+    let file = setting.open("a", Mode::New);
+    trace::start(1000).unwrap();
+    setting.engine.write(&file, 0, blank(10_000), Priority::Offload).wait().unwrap();
+    faults.add(Fault::new(On::Read, Effect::Short(4096)));
+    setting.engine.read(&file, 0, blank(8192), Priority::Waiting).wait().unwrap();
+    setting.engine.read(&file, 0, blank(99_999), Priority::Waiting).wait().unwrap_err();
+    setting.engine.sync(&file, Priority::Background).wait().unwrap();
+    let trace = trace::finish().unwrap();
+
+    let text = registry.snapshot().to_prometheus();
+    for line in [
+        r#"ferry_io_bytes_total{op="write",priority="offload"} 10000"#,
+        r#"ferry_io_bytes_total{op="read",priority="waiting"} 8192"#,
+        r#"ferry_io_failures_total{op="read",priority="waiting"} 1"#,
+        r#"ferry_io_operations_total{op="read",priority="waiting"} 2"#,
+        r#"ferry_io_operations_total{op="sync",priority="background"} 1"#,
+        r#"ferry_io_operation_seconds_count{op="write",priority="offload"} 1"#,
+        r#"ferry_io_transfers_total{way="buffered"} 1"#,
+    ] {
+        assert!(text.lines().any(|found| found == line), "{line} is not in\n{text}");
+    }
+    assert!(!text.contains(r#"ferry_io_again_total{why="short"} 0"#));
+    let path = setting.path("trace.json");
+    trace.write_to(&path).unwrap();
+    let written = std::fs::read_to_string(path).unwrap();
+    assert!(written.contains(r#""name":"write""#) && written.contains(r#""bytes":10000"#));
 }
 
 // --- what each fault becomes ---
