@@ -5,8 +5,11 @@
 //! in Python without copying bytes or holding the GIL is written there.
 
 mod cli;
+mod engine;
 mod errors;
 mod guard;
+mod memory;
+mod metrics;
 mod size;
 
 use pyo3::prelude::*;
@@ -18,6 +21,13 @@ use tensorferry::Kind;
 fn _lib(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("__version__", env!("CARGO_PKG_VERSION"))?;
     module.add("KINDS", PyTuple::new(module.py(), Kind::ALL.map(Kind::name))?)?;
+    module.add_class::<engine::Engine>()?;
+    module.add_class::<engine::File>()?;
+    module.add_class::<engine::Pending>()?;
+    module.add_class::<memory::Buffer>()?;
+    module.add_function(wrap_pyfunction!(metrics::metrics_text, module)?)?;
+    module.add_function(wrap_pyfunction!(metrics::trace_start, module)?)?;
+    module.add_function(wrap_pyfunction!(metrics::trace_finish, module)?)?;
     module.add_function(wrap_pyfunction!(cli::cli_main, module)?)?;
     module.add_function(wrap_pyfunction!(size::parse_size, module)?)?;
     module.add_function(wrap_pyfunction!(guard::_panic_for_tests, module)?)?;

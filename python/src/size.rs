@@ -8,6 +8,7 @@ use tensorferry::{Error, Size};
 use crate::errors::exception;
 
 /// A size as Python callers give it; write it as the type of a function's argument.
+#[derive(Clone, Copy)]
 pub struct SizeArgument(pub Size);
 
 impl<'a, 'py> FromPyObject<'a, 'py> for SizeArgument {
@@ -47,7 +48,6 @@ fn wrong_type(value: &Bound<'_, PyAny>) -> PyErr {
 
 /// The number of bytes in a size such as "8GiB", "500MB" or 4096.
 #[pyfunction]
-#[allow(clippy::needless_pass_by_value, reason = "pyo3 hands arguments over by value")]
 pub fn parse_size(size: SizeArgument) -> u64 {
     size.0.0
 }

@@ -20,10 +20,13 @@ from tensorferry._errors import (
     Unsupported,
 )
 from tensorferry._lib import __version__, parse_size
+from tensorferry.io import Engine
+from tensorferry.observe import metrics, prometheus, trace
 
 __all__ = [
     "Closed",
     "Corrupt",
+    "Engine",
     "Error",
     "FileTooLarge",
     "Internal",
@@ -37,5 +40,8 @@ __all__ = [
     "Truncated",
     "Unsupported",
     "__version__",
+    "metrics",
     "parse_size",
+    "prometheus",
+    "trace",
 ]

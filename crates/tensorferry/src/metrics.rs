@@ -35,7 +35,7 @@ use std::time::Duration;
 
 use serde::Serialize;
 
-use crate::error::{Error, Result};
+use crate::error::{Error, Kind, Result};
 use crate::size::Size;
 
 /// The most series that a registry holds, without the overflow series of each name.
@@ -564,6 +564,13 @@ pub struct Bucket {
 }
 
 impl Snapshot {
+    /// The numbers as a JSON document.
+    pub fn to_json(&self) -> Result<String> {
+        serde_json::to_string(self).map_err(|error| {
+            Error::new(Kind::Internal, "can't write metrics as JSON").caused_by(error)
+        })
+    }
+
     /// The numbers in Prometheus' text format, version 0.0.4.
     pub fn to_prometheus(&self) -> String {
         let mut text = String::new();

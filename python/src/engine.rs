@@ -1,0 +1,307 @@
+//! The I/O engine, its files and its operations.
+
+use std::path::PathBuf;
+use std::sync::{Arc, PoisonError, RwLock};
+use std::time::{Duration, Instant};
+
+use pyo3::buffer::PyBuffer;
+use pyo3::prelude::*;
+use pyo3::sync::RwLockExt;
+use pyo3::types::PyDict;
+use tensorferry::io::{self, Config, Mode, Open, Priority};
+use tensorferry::memory::{Block, Buffer as Memory};
+use tensorferry::{Error, Kind, Result};
+
+use crate::errors::exception;
+use crate::guard::guarded;
+use crate::memory::{Buffer, lend, lend_for_writing};
+use crate::size::SizeArgument;
+
+/// How long an operation is waited for before Python's signal handlers get their turn.
+const SIGNAL_INTERVAL: Duration = Duration::from_millis(50);
+
+/// An engine, let go of without the GIL: its thread may need the GIL to release buffers before it
+/// can end.
+struct Handle(Option<Arc<dyn io::Engine>>);
+
+impl Handle {
+    fn get(&self) -> Result<&Arc<dyn io::Engine>> {
+        self.0.as_ref().ok_or_else(|| Error::new(Kind::Closed, "the engine is closed"))
+    }
+}
+
+impl Drop for Handle {
+    fn drop(&mut self) {
+        if let Some(engine) = self.0.take() {
+            Python::attach(|py| py.detach(|| drop(engine)));
+        }
+    }
+}
+
+/// Moves bytes between files and memory.
+#[pyclass(frozen, weakref, module = "tensorferry._lib")]
+pub struct Engine(RwLock<Handle>);
+
+#[pymethods]
+impl Engine {
+    #[new]
+    #[pyo3(signature = (backend="auto", *, in_flight=None, piece=None))]
+    fn new(
+        py: Python<'_>,
+        backend: &str,
+        in_flight: Option<SizeArgument>,
+        piece: Option<SizeArgument>,
+    ) -> PyResult<Self> {
+        let engine = guarded(py, || {
+            let mut config = Config::of(backend.parse()?);
+            if let Some(SizeArgument(size)) = in_flight {
+                config.in_flight_bytes = size.0;
+            }
+            if let Some(SizeArgument(size)) = piece {
+                config.piece_bytes = usize::try_from(size.0).unwrap_or(usize::MAX);
+            }
+            io::open(&config)
+        })?;
+        Ok(Self(RwLock::new(Handle(Some(engine)))))
+    }
+
+    /// Opens a file.
+    #[pyo3(signature = (path, mode="r", *, direct=true))]
+    fn open(&self, py: Python<'_>, path: PathBuf, mode: &str, direct: bool) -> PyResult<File> {
+        let engine = self.engine(py)?;
+        guarded(py, move || {
+            let how = Open { mode: mode_of(mode)?, direct };
+            let file = engine.open(&path, how)?;
+            Ok(File { file, engine: Handle(Some(engine)) })
+        })
+    }
+
+    /// What this engine is, as plain data.
+    fn facts<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        let engine = self.engine(py)?;
+        let facts = engine.facts();
+        let dict = PyDict::new(py);
+        dict.set_item("backend", facts.backend)?;
+        dict.set_item("why", &facts.why)?;
+        dict.set_item("depth", facts.depth)?;
+        dict.set_item("in_flight_bytes", facts.in_flight_bytes)?;
+        dict.set_item("registered_bytes", facts.registered_bytes)?;
+        Ok(dict)
+    }
+
+    /// Lets the engine go; it stops once its files are gone and what it has accepted is done.
+    fn close(&self, py: Python<'_>) {
+        let mut handle = self.0.write_py_attached(py).unwrap_or_else(PoisonError::into_inner);
+        let closed = Handle(handle.0.take());
+        drop(handle);
+        drop(closed);
+    }
+}
+
+impl Engine {
+    fn engine(&self, py: Python<'_>) -> PyResult<Arc<dyn io::Engine>> {
+        let handle = self.0.read_py_attached(py).unwrap_or_else(PoisonError::into_inner);
+        handle.get().map(Arc::clone).map_err(|error| exception(py, &error))
+    }
+}
+
+fn mode_of(text: &str) -> Result<Mode> {
+    Ok(match text {
+        "r" => Mode::Read,
+        "r+" => Mode::Update,
+        "a" => Mode::Create,
+        "w" => Mode::Replace,
+        "x" => Mode::New,
+        _ => {
+            return Err(Error::invalid(format!(
+                "{text:?} is no mode; choose \"r\" (read), \"r+\" (read and write), \"a\" (and \
+                 make it if missing), \"w\" (and empty it) or \"x\" (must not exist yet)"
+            )));
+        }
+    })
+}
+
+/// An open file.
+#[pyclass(frozen, module = "tensorferry._lib")]
+pub struct File {
+    // Dropped in this order: the engine may forget the file before it ends.
+    file: io::File,
+    engine: Handle,
+}
+
+#[pymethods]
+impl File {
+    /// The path it was opened by.
+    #[getter]
+    fn path(&self) -> PathBuf {
+        self.file.path().to_owned()
+    }
+
+    /// Whether transfers go around the page cache.
+    #[getter]
+    fn direct(&self) -> bool {
+        self.file.is_direct()
+    }
+
+    fn __repr__(&self) -> String {
+        format!("{:?}", self.file)
+    }
+
+    fn __len__(&self, py: Python<'_>) -> PyResult<usize> {
+        guarded(py, || self.file.len()).map(|len| len as usize)
+    }
+
+    /// Starts writing all bytes of `data` at `offset`.
+    #[pyo3(signature = (data, offset=0, *, priority="offload"))]
+    fn write(
+        &self,
+        py: Python<'_>,
+        data: PyBuffer<u8>,
+        offset: u64,
+        priority: &str,
+    ) -> PyResult<Pending> {
+        let block = lend(data)?;
+        guarded(py, || {
+            let priority = priority.parse()?;
+            Ok(Pending::of(self.engine.get()?.write(&self.file, offset, block, priority), None))
+        })
+    }
+
+    /// Starts reading `length` bytes at `offset` into memory of the operation's own.
+    #[pyo3(signature = (length, offset=0, *, priority="waiting"))]
+    fn read(
+        &self,
+        py: Python<'_>,
+        length: usize,
+        offset: u64,
+        priority: &str,
+    ) -> PyResult<Pending> {
+        guarded(py, || {
+            let priority = priority.parse()?;
+            let block = Memory::zeroed(length)?.into();
+            Ok(Pending::of(self.engine.get()?.read(&self.file, offset, block, priority), None))
+        })
+    }
+
+    /// Starts filling `into` with the bytes at `offset`.
+    #[pyo3(signature = (into, offset=0, *, priority="waiting"))]
+    fn read_into(
+        &self,
+        py: Python<'_>,
+        into: Bound<'_, PyAny>,
+        offset: u64,
+        priority: &str,
+    ) -> PyResult<Pending> {
+        let block = lend_for_writing(py, PyBuffer::get(&into)?)?;
+        let into = Some(into.unbind());
+        guarded(py, || {
+            let priority = priority.parse()?;
+            Ok(Pending::of(self.engine.get()?.read(&self.file, offset, block, priority), into))
+        })
+    }
+
+    /// Starts making everything written before survive a power cut.
+    #[pyo3(signature = (*, priority="waiting"))]
+    fn sync(&self, py: Python<'_>, priority: &str) -> PyResult<Pending> {
+        guarded(py, || {
+            let priority: Priority = priority.parse()?;
+            let pending = self.engine.get()?.sync(&self.file, priority);
+            Ok(Pending(RwLock::new(State::Syncing(pending))))
+        })
+    }
+
+    /// Cuts the file, or extends it with zeros.
+    fn set_len(&self, py: Python<'_>, length: u64) -> PyResult<()> {
+        guarded(py, || self.file.set_len(length))
+    }
+}
+
+/// An operation under way.
+#[pyclass(frozen, module = "tensorferry._lib")]
+pub struct Pending(RwLock<State>);
+
+enum State {
+    Moving(io::Pending<Block>, Option<Py<PyAny>>),
+    Syncing(io::Pending<()>),
+    Done(PyResult<Py<PyAny>>),
+    /// While a result is being made of what the engine answered.
+    Between,
+}
+
+impl Pending {
+    fn of(pending: io::Pending<Block>, into: Option<Py<PyAny>>) -> Self {
+        Self(RwLock::new(State::Moving(pending, into)))
+    }
+
+    fn is_done_within(&self, limit: Duration) -> bool {
+        match &*self.0.read().unwrap_or_else(PoisonError::into_inner) {
+            State::Moving(pending, _) => pending.wait_within(limit),
+            State::Syncing(pending) => pending.wait_within(limit),
+            State::Done(_) | State::Between => true,
+        }
+    }
+
+    /// The result, again and again; the operation is done.
+    fn result(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
+        let mut state = self.0.write_py_attached(py).unwrap_or_else(PoisonError::into_inner);
+        let result = match std::mem::replace(&mut *state, State::Between) {
+            State::Done(result) => result,
+            State::Syncing(pending) => settle(py, pending, |()| Ok(py.None())),
+            State::Moving(pending, Some(into)) => settle(py, pending, |_| Ok(into)),
+            State::Moving(pending, None) => settle(py, pending, |block| match Buffer::new(block) {
+                Some(buffer) => Ok(Py::new(py, buffer)?.into_any()),
+                None => Ok(py.None()),
+            }),
+            State::Between => Ok(py.None()),
+        };
+        let again = match &result {
+            Ok(value) => Ok(value.clone_ref(py)),
+            Err(error) => Err(error.clone_ref(py)),
+        };
+        *state = State::Done(again);
+        result
+    }
+}
+
+fn settle<T: Send>(
+    py: Python<'_>,
+    pending: io::Pending<T>,
+    make: impl FnOnce(T) -> PyResult<Py<PyAny>>,
+) -> PyResult<Py<PyAny>> {
+    make(guarded(py, || pending.wait().map_err(Error::from))?)
+}
+
+#[pymethods]
+impl Pending {
+    /// Whether waiting would return at once.
+    fn done(&self, py: Python<'_>) -> bool {
+        py.detach(|| self.is_done_within(Duration::ZERO))
+    }
+
+    /// Waits, at most `timeout` seconds; gives what was read, or None.
+    #[pyo3(signature = (timeout=None))]
+    fn wait(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<Py<PyAny>> {
+        let limit = timeout.map(seconds).transpose().map_err(|error| exception(py, &error))?;
+        let start = Instant::now();
+        loop {
+            let left = limit.map_or(SIGNAL_INTERVAL, |limit| limit.saturating_sub(start.elapsed()));
+            if py.detach(|| self.is_done_within(left.min(SIGNAL_INTERVAL))) {
+                return self.result(py);
+            }
+            py.check_signals()?;
+            if limit.is_some_and(|limit| start.elapsed() >= limit) {
+                let message = format!("the operation was not done within {:?}", start.elapsed());
+                return Err(exception(py, &Error::new(Kind::Timeout, message)));
+            }
+        }
+    }
+
+    fn __repr__(&self, py: Python<'_>) -> &'static str {
+        if self.done(py) { "Pending(done)" } else { "Pending(running)" }
+    }
+}
+
+fn seconds(seconds: f64) -> Result<Duration> {
+    Duration::try_from_secs_f64(seconds)
+        .map_err(|_| Error::invalid(format!("a timeout can't be {seconds} seconds")))
+}

@@ -1,0 +1,97 @@
+//! Memory that crosses the border: Python's buffers in operations, our blocks as Python buffers.
+
+use std::ffi::{c_int, c_void};
+use std::ptr::NonNull;
+
+use pyo3::buffer::PyBuffer;
+use pyo3::exceptions::PyBufferError;
+use pyo3::ffi;
+use pyo3::prelude::*;
+use tensorferry::Error;
+use tensorferry::memory::{Block, Foreign};
+
+use crate::errors::exception;
+
+/// Memory of a Python object for an operation to read from.
+///
+/// Python can't promise that nobody writes to a buffer while it is exported; who does so while an
+/// operation runs gets a mixture of old and new bytes on disk, as with any other way to write.
+pub fn lend(buffer: PyBuffer<u8>) -> PyResult<Block> {
+    let (start, len) = address(&buffer)?;
+    // SAFETY: a C-contiguous buffer of bytes is valid for `len` bytes and stays so until it is
+    // released, which its drop does; `PyBuffer` may be dropped on any thread.
+    Ok(unsafe { Foreign::shared(start, len, Box::new(buffer)) }.into())
+}
+
+/// Memory of a Python object for an operation to read into.
+pub fn lend_for_writing(py: Python<'_>, buffer: PyBuffer<u8>) -> PyResult<Block> {
+    if buffer.readonly() {
+        let error = Error::invalid("can't read into memory that must not be written to");
+        return Err(exception(py, &error));
+    }
+    let (start, len) = address(&buffer)?;
+    // SAFETY: as in `lend`, for a buffer that was exported for writing. The same caution holds:
+    // Python code that looks at it before the operation is done sees a mixture.
+    Ok(unsafe { Foreign::exclusive(start, len, Box::new(buffer)) }.into())
+}
+
+fn address(buffer: &PyBuffer<u8>) -> PyResult<(NonNull<u8>, usize)> {
+    if !buffer.is_c_contiguous() {
+        return Err(PyBufferError::new_err("the bytes of a buffer must be contiguous"));
+    }
+    // An empty buffer may have no address.
+    let start = NonNull::new(buffer.buf_ptr().cast()).unwrap_or(NonNull::dangling());
+    Ok((start, buffer.len_bytes()))
+}
+
+/// Bytes that an operation has read: any buffer consumer can use them without a copy.
+#[pyclass(frozen, module = "tensorferry._lib")]
+pub struct Buffer {
+    /// Where the block's bytes are: it never moves them.
+    start: *mut u8,
+    len: usize,
+    _block: Block,
+}
+
+// SAFETY: `start` points into `_block`, which is `Send` and `Sync`; Rust code never reads or writes
+// through it, it only hands it to consumers of the buffer protocol, who hold the object.
+unsafe impl Send for Buffer {}
+// SAFETY: as above.
+unsafe impl Sync for Buffer {}
+
+impl Buffer {
+    /// Wraps a block whose memory may be written to.
+    pub fn new(mut block: Block) -> Option<Self> {
+        let bytes = block.as_mut()?;
+        let (start, len) = (bytes.as_mut_ptr(), bytes.len());
+        Some(Self { start, len, _block: block })
+    }
+}
+
+#[pymethods]
+impl Buffer {
+    fn __len__(&self) -> usize {
+        self.len
+    }
+
+    fn __repr__(&self) -> String {
+        format!("Buffer({} bytes)", self.len)
+    }
+
+    /// # Safety
+    /// Called by the interpreter with a valid or null `view`.
+    unsafe fn __getbuffer__(
+        slf: &Bound<'_, Self>,
+        view: *mut ffi::Py_buffer,
+        flags: c_int,
+    ) -> PyResult<()> {
+        let this = slf.get();
+        let (start, len) = (this.start.cast::<c_void>(), this.len as isize);
+        // SAFETY: `view` is as the interpreter promises, and null is refused by the call; the
+        // memory lives as long as `slf`, to which the view gets a reference.
+        match unsafe { ffi::PyBuffer_FillInfo(view, slf.as_ptr(), start, len, 0, flags) } {
+            0 => Ok(()),
+            _ => Err(PyErr::fetch(slf.py())),
+        }
+    }
+}
