@@ -664,11 +664,13 @@ mod loom_tests {
             let mut held = budget.acquire(2).unwrap();
             let waiters = [(); 2].map(|()| {
                 let budget = budget.clone();
-                thread::spawn(move || drop(budget.acquire(1).unwrap()))
+                thread::spawn(move || budget.acquire(1).unwrap())
             });
             held.shrink_to(0).unwrap();
-            waiters.into_iter().for_each(|waiter| waiter.join().unwrap());
-            assert_eq!((held.bytes(), budget.used()), (0, 0));
+            // Neither gives its permit back before both have one, so each must be served by the shrink.
+            let permits = waiters.map(|waiter| waiter.join().unwrap());
+            assert_eq!((held.bytes(), budget.used()), (0, 2));
+            drop(permits);
         });
     }
 
