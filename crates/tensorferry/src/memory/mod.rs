@@ -6,6 +6,8 @@
 //!   Buffer  one allocation, freed on drop   ┐
 //!   Lease   a slot of a Pool, returned      ├──► Block: what an operation owns while the kernel
 //!   Foreign somebody else's memory, kept    ┘           or a device works on it
+//!
+//!   Region  a Block of which many borrow disjoint ranges: an allocation of a device
 //! ```
 //!
 //! Ownership is the whole safety argument of this module: a [`Block`] keeps its memory alive and
@@ -18,7 +20,10 @@
 mod block;
 mod buffer;
 mod pool;
+mod region;
 
 pub use block::{Block, Foreign};
 pub use buffer::{ALIGNMENT, Buffer};
 pub use pool::{Lease, Pool};
+pub(crate) use region::overlap;
+pub use region::{Reading, Region, Writing};
