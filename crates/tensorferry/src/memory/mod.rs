@@ -6,6 +6,8 @@
 //!   Buffer  one allocation, freed on drop   ┐
 //!   Lease   a slot of a Pool, returned      ├──► Block: what an operation owns while the kernel
 //!   Foreign somebody else's memory, kept    ┘           or a device works on it
+//!
+//!   Region  a Block of which many borrow disjoint ranges: an allocation of a device
 //! ```
 //!
 //! A block in flight in several pieces at once is cut into [`Parts`].
@@ -23,6 +25,7 @@ mod budget;
 mod buffer;
 mod part;
 mod pool;
+mod region;
 
 pub use arena::{Arena, End, Span, Stats};
 pub use block::{Block, Foreign};
@@ -30,3 +33,5 @@ pub use budget::{Budget, Permit};
 pub use buffer::{ALIGNMENT, Buffer};
 pub use part::{Part, Parts};
 pub use pool::{Lease, Pool};
+pub(crate) use region::overlap;
+pub use region::{Reading, Region, Writing};

@@ -1,0 +1,471 @@
+//! The threads of an emulated device, and the queues they serve.
+//!
+//! A device has three *units* that work at the same time: the link inwards, the link outwards and
+//! the compute unit. Each is one thread, asleep when it has nothing to do.
+//!
+//! An operation is *in line* in its stream's queue, then *running* on a unit (at most one per
+//! stream, which is what keeps a stream in order), then *ended*: its ticket is settled and its
+//! accesses are no longer outstanding. Records and waits need no unit; they end as soon as they
+//! come to the head of their stream and, for a wait, its event is over. [`State::advance`] moves
+//! everything that can move; it is called after each submission and each end.
+//!
+//! **Time.** Each link keeps a [`Link`]: a transfer's slot is reserved, in model time, when it
+//! starts to run, from the model time at which it became ready: the latest of its submission, the
+//! end of its predecessor and the events waited for. The unit's thread sleeps until the slot is
+//! over, and only then moves the bytes. So a transfer ends late, never early, and the lateness of
+//! one thread's wake-up does not add up over a queue.
+//!
+//! **Locks.** One lock guards all queues. Tickets have their own, taken inside it. What an ended
+//! operation owned (a block whose keeper may run foreign code, a share of an allocation) is dropped
+//! only after the lock is released.
+//!
+//! **The end.** A dropped device finishes what was submitted; then its threads end.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::mem;
+use std::ops::Range;
+use std::sync::{Arc, Weak};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use super::hazards::{Access, AccessId, Actor, Clock, Hazards};
+use super::spec::Spec;
+use super::{LINK_LOG_MAX, LinkUse};
+use crate::device::backing::{Account, Allocation};
+use crate::device::handles::{Completion, Memory};
+use crate::device::kernels::{self, Kernel, Operand};
+use crate::device::link::{Direction, Link};
+use crate::device::ticket::{Fault, Outcome, Ticket};
+use crate::device::{STREAM_QUEUE_MAX, STREAMS_MAX};
+use crate::error::{Error, Kind, Result};
+use crate::memory::Block;
+use crate::sync::{Condvar, Mutex, MutexGuard, lock, wait};
+
+/// How much of a wait is spent awake, because the kernel may wake a sleeper that much too late.
+const AWAKE_MAX: Duration = Duration::from_micros(60);
+
+/// What the threads and the handles share.
+pub(super) struct Core {
+    epoch: Instant,
+    account: Arc<Account>,
+    state: Mutex<State>,
+    /// One per unit: there may be something to do.
+    work: [Condvar; UNITS],
+}
+
+const UNITS: usize = 3;
+const COMPUTE: usize = 2;
+
+fn unit_of(direction: Direction) -> usize {
+    match direction {
+        Direction::In => 0,
+        Direction::Out => 1,
+    }
+}
+
+pub(super) struct State {
+    /// A stream is here as long as its handle exists or something is in line.
+    streams: BTreeMap<u64, Queue>,
+    stream_next: u64,
+    /// Operations that run or are about to; at most one per stream, so at most [`STREAMS_MAX`].
+    running: [VecDeque<Job>; UNITS],
+    links: [Link; 2],
+    log: VecDeque<LinkUse>,
+    /// How many of the next copies in each direction are to fail.
+    failing: [u32; 2],
+    pub(super) hazards: Hazards,
+    closing: bool,
+}
+
+/// The state of a stream.
+#[derive(Default)]
+struct Queue {
+    line: VecDeque<Operation>,
+    is_running: bool,
+    /// The handle is gone: remove the queue when it is empty.
+    is_orphan: bool,
+    /// The first failure since the last report; all that follows fails with it.
+    fault: Option<Fault>,
+    /// Model time at which everything before the head had ended.
+    ended_at: Duration,
+    submitted: u64,
+    known: Clock,
+    /// The latest operation, while it has not ended; not its owner, which would keep its block.
+    last: Weak<Ticket>,
+}
+
+struct Operation {
+    ticket: Arc<Ticket>,
+    work: Work,
+    accesses: Vec<AccessId>,
+    submitted_at: Duration,
+}
+
+pub(super) enum Work {
+    Copy(CopyWork),
+    /// A kernel's use of host memory in place: link time without a copy.
+    Direct {
+        direction: Direction,
+        bytes: u64,
+    },
+    Kernel {
+        kernel: Kernel,
+        operands: Vec<Operand>,
+    },
+    Record,
+    Wait(Arc<Ticket>),
+}
+
+pub(super) struct CopyWork {
+    pub(super) direction: Direction,
+    /// Taken when the copy ends.
+    pub(super) block: Option<Block>,
+    /// Let go before the copy ends.
+    pub(super) memory: Option<Memory>,
+    pub(super) range: Range<usize>,
+}
+
+/// An operation on a unit.
+struct Job {
+    stream: u64,
+    operation: Operation,
+    /// When the link is done with it, in model time.
+    done: Duration,
+    fault: Option<Fault>,
+}
+
+impl Core {
+    /// Starts the threads.
+    pub(super) fn start(spec: &Spec, account: Arc<Account>) -> Result<Arc<Self>> {
+        let state = State {
+            streams: BTreeMap::new(),
+            stream_next: 0,
+            running: [const { VecDeque::new() }; UNITS],
+            links: [Direction::In, Direction::Out].map(|way| Link::new(spec.speed(way))),
+            log: VecDeque::new(),
+            failing: [0; 2],
+            hazards: Hazards::default(),
+            closing: false,
+        };
+        let work = [(); UNITS].map(|()| Condvar::new());
+        let core =
+            Arc::new(Self { epoch: Instant::now(), account, state: Mutex::new(state), work });
+        for (unit, name) in ["ferry-link-in", "ferry-link-out", "ferry-compute"].iter().enumerate()
+        {
+            let seat = Arc::clone(&core);
+            let spawned =
+                thread::Builder::new().name((*name).to_owned()).spawn(move || seat.serve(unit));
+            if let Err(error) = spawned {
+                core.close();
+                return Err(Error::from_io(error, "can't start a thread of the emulated device"));
+            }
+        }
+        Ok(core)
+    }
+
+    /// Lets the threads end once everything submitted is done.
+    pub(super) fn close(&self) {
+        lock(&self.state).closing = true;
+        self.work.iter().for_each(Condvar::notify_all);
+    }
+
+    pub(super) fn lock(&self) -> MutexGuard<'_, State> {
+        lock(&self.state)
+    }
+
+    /// Model time: how long the device exists.
+    pub(super) fn now(&self) -> Duration {
+        self.epoch.elapsed()
+    }
+
+    /// Moves everything that can move and releases the lock.
+    pub(super) fn advance(&self, mut state: MutexGuard<'_, State>) {
+        let ended = state.advance();
+        let closing = state.closing;
+        let busy: [bool; UNITS] = [0, 1, 2].map(|unit| !state.running[unit].is_empty());
+        drop(state);
+        for (condvar, busy) in self.work.iter().zip(busy) {
+            if busy || closing {
+                condvar.notify_all();
+            }
+        }
+        drop(ended);
+    }
+
+    /// Waits, at most for `limit`, until all that was submitted to `stream` is over; reports and
+    /// clears its failure.
+    pub(super) fn synchronize(&self, stream: u64, limit: Duration) -> Result<()> {
+        let last = self.lock().streams.get(&stream).and_then(|queue| queue.last.upgrade());
+        let over =
+            last.is_none_or(|last| last.wait_until(Instant::now().checked_add(limit)).is_some());
+        if !over {
+            let message = format!("the stream was not done within {limit:?}");
+            return Err(Error::new(Kind::Timeout, message));
+        }
+        let fault = self.lock().streams.get_mut(&stream).and_then(|queue| queue.fault.take());
+        fault.map_or(Ok(()), |fault| Err(fault.error()))
+    }
+
+    /// The life of a unit's thread.
+    fn serve(&self, unit: usize) {
+        let mut state = self.lock();
+        loop {
+            if let Some(mut job) = state.running[unit].pop_front() {
+                drop(state);
+                self.perform(&mut job);
+                self.end(job);
+                state = self.lock();
+            } else if state.closing && state.is_idle() {
+                return;
+            } else {
+                state = wait(&self.work[unit], state, None).0;
+            }
+        }
+    }
+
+    /// Takes the operation's time, then does what it does.
+    fn perform(&self, job: &mut Job) {
+        self.sleep_until(job.done);
+        if job.fault.is_some() {
+            return;
+        }
+        let result = match &mut job.operation.work {
+            Work::Copy(copy) => self.copy(copy),
+            Work::Kernel { kernel, operands } => {
+                let kernel = mem::replace(kernel, Box::new(|_| Ok(())));
+                let result = kernels::run(mem::take(operands), kernel, &self.account);
+                job.done = self.now();
+                result
+            }
+            Work::Direct { .. } | Work::Record | Work::Wait(_) => Ok(()),
+        };
+        job.fault = result.err().as_ref().map(Fault::of);
+    }
+
+    fn copy(&self, copy: &mut CopyWork) -> Result<()> {
+        let lost = || Error::new(Kind::Internal, "a copy has lost its memory");
+        // Taken, so that a last share is dropped here and not under the lock.
+        let memory = copy.memory.take().ok_or_else(lost)?;
+        let region = &Allocation::of(&memory, &self.account)?.region;
+        let block = copy.block.as_mut().ok_or_else(lost)?;
+        match copy.direction {
+            Direction::In => region.write(copy.range.clone())?.copy_from_slice(block),
+            Direction::Out => {
+                let target = block.as_mut().ok_or_else(lost)?;
+                target.copy_from_slice(&region.read(copy.range.clone())?);
+            }
+        }
+        Ok(())
+    }
+
+    fn end(&self, job: Job) {
+        let Job { stream, mut operation, done, fault } = job;
+        let mut state = self.lock();
+        state.settle(stream, &mut operation, done, fault);
+        if let Some(queue) = state.streams.get_mut(&stream) {
+            queue.is_running = false;
+        }
+        self.advance(state);
+        // Only now, outside the lock, goes what the operation still owns.
+        drop(operation);
+    }
+
+    fn sleep_until(&self, moment: Duration) {
+        loop {
+            let left = moment.saturating_sub(self.now());
+            if left.is_zero() {
+                return;
+            } else if left > AWAKE_MAX {
+                thread::sleep(left.saturating_sub(AWAKE_MAX));
+            } else {
+                thread::yield_now();
+            }
+        }
+    }
+}
+
+impl State {
+    pub(super) fn open_stream(&mut self) -> Result<u64> {
+        if self.streams.len() >= STREAMS_MAX {
+            let message = format!("the device has {STREAMS_MAX} streams, and no more");
+            return Err(Error::new(Kind::OutOfMemory, message));
+        }
+        let stream = self.stream_next;
+        self.stream_next += 1;
+        self.streams.insert(stream, Queue::default());
+        Ok(stream)
+    }
+
+    /// The handle of `stream` is gone; what is in line is still done.
+    pub(super) fn leave_stream(&mut self, stream: u64) {
+        if let Some(queue) = self.streams.get_mut(&stream) {
+            queue.is_orphan = true;
+        }
+    }
+
+    /// An error unless `operations` more fit on `stream` and none of `accesses` would race.
+    pub(super) fn admit(&self, stream: u64, operations: usize, accesses: &[Access]) -> Result<()> {
+        let Some(queue) = self.streams.get(&stream) else { return Ok(()) };
+        if queue.line.len() + usize::from(queue.is_running) + operations > STREAM_QUEUE_MAX {
+            let message = format!("the stream has {STREAM_QUEUE_MAX} operations in line");
+            return Err(Error::new(Kind::OutOfMemory, message));
+        }
+        accesses.iter().try_for_each(|access| self.hazards.check(access, &queue.known))
+    }
+
+    /// Puts an admitted operation in line.
+    pub(super) fn push(
+        &mut self,
+        stream: u64,
+        work: Work,
+        accesses: Vec<Access>,
+        now: Duration,
+    ) -> Arc<Ticket> {
+        let queue = self.streams.entry(stream).or_default();
+        queue.submitted += 1;
+        queue.known.insert(stream, queue.submitted);
+        let actor = Actor::Stream(stream, queue.submitted);
+        let hazards = &mut self.hazards;
+        let accesses = accesses.into_iter().map(|access| hazards.begin(access, actor)).collect();
+        let ticket = Arc::new(Ticket::default());
+        queue.last = Arc::downgrade(&ticket);
+        let operation =
+            Operation { ticket: Arc::clone(&ticket), work, accesses, submitted_at: now };
+        queue.line.push_back(operation);
+        ticket
+    }
+
+    /// What the next operation on `stream` is ordered behind.
+    pub(super) fn known(&self, stream: u64) -> Clock {
+        self.streams.get(&stream).map(|queue| queue.known.clone()).unwrap_or_default()
+    }
+
+    /// Orders what follows on `stream` behind everything in `clock`.
+    pub(super) fn learn(&mut self, stream: u64, clock: &Clock) {
+        // Streams that are gone have nothing outstanding; forgetting them bounds the clocks.
+        let alive: Vec<_> = clock.iter().filter(|(id, _)| self.streams.contains_key(id)).collect();
+        let Some(queue) = self.streams.get_mut(&stream) else { return };
+        for (&other, &number) in alive {
+            let last = queue.known.entry(other).or_default();
+            *last = number.max(*last);
+        }
+    }
+
+    pub(super) fn fail_next(&mut self, direction: Direction) {
+        self.failing[unit_of(direction)] += 1;
+    }
+
+    pub(super) fn log(&self) -> Vec<LinkUse> {
+        self.log.iter().cloned().collect()
+    }
+
+    pub(super) fn link_free_at(&self, direction: Direction) -> Duration {
+        self.links[unit_of(direction)].free_at()
+    }
+
+    fn is_idle(&self) -> bool {
+        self.streams.values().all(|queue| queue.line.is_empty() && !queue.is_running)
+    }
+
+    /// Moves everything that can move; returns what has ended, to be dropped without the lock.
+    fn advance(&mut self) -> Vec<Operation> {
+        let mut ended = Vec::new();
+        let ids: Vec<_> = self.streams.keys().copied().collect();
+        // The end of one stream's record can free another's wait, so go on until nothing moves.
+        // Each round but the last takes an operation out of a line, so there is a last.
+        while ids.iter().filter(|stream| self.step(**stream, &mut ended)).count() > 0 {}
+        self.forget_orphans();
+        ended
+    }
+
+    /// Moves the head of one stream, if it can move.
+    fn step(&mut self, stream: u64, ended: &mut Vec<Operation>) -> bool {
+        let Some(queue) = self.streams.get_mut(&stream) else { return false };
+        if queue.is_running {
+            return false;
+        }
+        let event = match queue.line.front().map(|head| &head.work) {
+            None => return false,
+            Some(Work::Wait(event)) => match event.outcome() {
+                None => return false,
+                outcome => outcome,
+            },
+            Some(_) => None,
+        };
+        let Some(mut head) = queue.line.pop_front() else { return false };
+        if let Some(Outcome { fault, at }) = event {
+            queue.ended_at = queue.ended_at.max(at);
+            queue.fault = queue.fault.take().or(fault.map(|fault| fault.inherited()));
+        }
+        let ready = queue.ended_at.max(head.submitted_at);
+        let fault = queue.fault.as_ref().map(Fault::inherited);
+        if fault.is_some() || matches!(head.work, Work::Record | Work::Wait(_)) {
+            self.settle(stream, &mut head, ready, fault);
+            ended.push(head);
+        } else {
+            queue.is_running = true;
+            self.dispatch(stream, head, ready);
+        }
+        true
+    }
+
+    /// Gives an operation to its unit.
+    fn dispatch(&mut self, stream: u64, operation: Operation, ready: Duration) {
+        let (direction, bytes, copies) = match &operation.work {
+            Work::Copy(copy) => (copy.direction, copy.range.len() as u64, true),
+            Work::Direct { direction, bytes } => (*direction, *bytes, false),
+            _ => {
+                let job = Job { stream, operation, done: ready, fault: None };
+                return self.running[COMPUTE].push_back(job);
+            }
+        };
+        let unit = unit_of(direction);
+        let slot = self.links[unit].reserve(ready, bytes);
+        if self.log.len() == LINK_LOG_MAX {
+            self.log.pop_front();
+        }
+        self.log.push_back(LinkUse { direction, stream, bytes, is_copy: copies, slot });
+        let fails = copies && self.failing[unit] > 0;
+        self.failing[unit] -= u32::from(fails);
+        let fault = fails.then(|| Fault::of(&Error::new(Kind::Io, "the link failed on purpose")));
+        self.running[unit].push_back(Job { stream, operation, done: slot.done, fault });
+    }
+
+    /// Ends an operation.
+    fn settle(
+        &mut self,
+        stream: u64,
+        operation: &mut Operation,
+        at: Duration,
+        fault: Option<Fault>,
+    ) {
+        for id in operation.accesses.drain(..) {
+            self.hazards.end(id);
+        }
+        if let Some(queue) = self.streams.get_mut(&stream) {
+            queue.ended_at = queue.ended_at.max(at);
+            queue.fault = queue.fault.take().or_else(|| fault.clone());
+        }
+        let block = match &mut operation.work {
+            Work::Copy(copy) => {
+                // Memory freed meanwhile is gone before anybody can see that this is over.
+                copy.memory = None;
+                copy.block.take()
+            }
+            _ => None,
+        };
+        operation.ticket.settle(Outcome { fault, at }, block);
+    }
+
+    fn forget_orphans(&mut self) {
+        let over = |queue: &Queue| queue.is_orphan && queue.line.is_empty() && !queue.is_running;
+        let gone: Vec<_> =
+            self.streams.iter().filter(|(_, queue)| over(queue)).map(|(id, _)| *id).collect();
+        for stream in gone {
+            self.streams.remove(&stream);
+            for queue in self.streams.values_mut() {
+                queue.known.remove(&stream);
+            }
+        }
+    }
+}

@@ -1,0 +1,379 @@
+//! A device that exists only as a model: what is emulated is its capacity and the time on its
+//! link; what is real is every copy and every byte.
+//!
+//! - Allocation beyond the capacity fails, as on a GPU, and capacity is counted exactly.
+//! - A copy ends no earlier than the link model says ([`link`]); its bytes move at
+//!   the end of that time, so whoever looks too early sees what was there before. Lateness is not
+//!   bounded: the threads run on whatever cores the machine has, and moving the bytes takes time.
+//! - Whoever looks too early is told: an operation that uses bytes which another one in flight
+//!   may still change, without being ordered behind it, is refused. So is overwriting bytes that
+//!   are still in use. On a real device both would go through and give wrong numbers now and then.
+//! - Host code gets no view of device memory, and addresses of device memory are such that
+//!   following one faults. Computations go in by the [`Kernels`] door.
+//! - Kernels run one at a time, in real time: how fast a GPU would be is not modelled.
+//! - A kernel that uses host memory in place occupies the link as a copy of
+//!   [`direct_bytes`](super::link::direct_bytes) would, so that it and copies get in each other's
+//!   way.
+//!
+//! What it can't find: a race that the schedule allows but that did not happen, because the other
+//! operation had ended when this one was submitted.
+
+mod engine;
+mod hazards;
+mod spec;
+
+use std::fmt;
+use std::ops::Range;
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use engine::{CopyWork, Core, Work};
+use hazards::{Access, AccessId, Actor, Clock};
+pub use spec::Spec;
+
+use super::backing::{self, ALLOCATION_ALIGNMENT, Account, Allocation};
+use super::handles::{Event, Mapped, Memory, Refused, Stream, Transfer};
+use super::kernels::{self, Entered, Kernel, Kernels, Operand, View};
+use super::link::{self, Direction, Slot};
+use super::ticket::Ticket;
+use super::{Device, Facts, LinkFacts};
+use crate::error::{Error, Kind, Result};
+use crate::memory::{Block, Buffer};
+use crate::sync::{Mutex, lock};
+
+/// How many uses of the link are remembered for [`Emulated::link_log`].
+pub const LINK_LOG_MAX: usize = 4096;
+
+/// Device addresses start here: no process of any 64-bit platform this crate builds for can have
+/// memory there, with five levels of page tables or an ignored top byte either.
+const ADDRESS_BASE: u64 = 0x0F80_0000_0000_0000;
+
+/// A modelled device; see the [module](self).
+pub struct Emulated {
+    spec: Spec,
+    account: Arc<Account>,
+    core: Arc<Core>,
+    address_next: Mutex<u64>,
+}
+
+/// One use of the link, in model time: since the device was made.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LinkUse {
+    /// Which way.
+    pub direction: Direction,
+    /// The stream it belongs to, by its number in order of creation.
+    pub stream: u64,
+    /// Bytes the link carried.
+    pub bytes: u64,
+    /// A copy, or a kernel's use of host memory in place.
+    pub is_copy: bool,
+    /// When.
+    pub slot: Slot,
+}
+
+/// The device's part of a [`Stream`].
+struct Seat {
+    core: Arc<Core>,
+    id: u64,
+}
+
+/// The device's part of an [`Event`].
+struct Mark {
+    core: Arc<Core>,
+    ticket: Arc<Ticket>,
+    clock: Clock,
+}
+
+/// A thread's stay on the device.
+struct Presence {
+    core: Arc<Core>,
+    accesses: Vec<AccessId>,
+}
+
+impl Emulated {
+    /// A device of this kind, idle and empty.
+    pub fn new(spec: Spec) -> Result<Self> {
+        spec.validate()?;
+        let account = Account::new(spec.capacity_bytes);
+        let core = Core::start(&spec, Arc::clone(&account))?;
+        Ok(Self { spec, account, core, address_next: Mutex::new(ADDRESS_BASE) })
+    }
+
+    /// What the device is like.
+    pub fn spec(&self) -> &Spec {
+        &self.spec
+    }
+
+    /// The latest uses of the link, oldest first, at most [`LINK_LOG_MAX`]: the model's times,
+    /// to stand beside a plan's.
+    pub fn link_log(&self) -> Vec<LinkUse> {
+        self.core.lock().log()
+    }
+
+    /// When the link will be free in this direction, as far as is known, in model time.
+    pub fn link_free_at(&self, direction: Direction) -> Duration {
+        self.core.lock().link_free_at(direction)
+    }
+
+    /// Makes the next copy in this direction fail, as a broken link would; for tests.
+    pub fn fail_next_copy(&self, direction: Direction) {
+        self.core.lock().fail_next(direction);
+    }
+
+    fn seat<'a>(&self, stream: &'a Stream) -> Result<&'a Seat> {
+        stream
+            .native::<Seat>()
+            .filter(|seat| Arc::ptr_eq(&seat.core, &self.core))
+            .ok_or_else(|| Error::invalid("the stream belongs to another device"))
+    }
+
+    /// An address range that was never used before.
+    fn address(&self, len: usize) -> u64 {
+        let mut next = lock(&self.address_next);
+        let address = *next;
+        let step = (len as u64).next_multiple_of(ALLOCATION_ALIGNMENT as u64);
+        *next += step.max(ALLOCATION_ALIGNMENT as u64);
+        address
+    }
+
+    fn copy(
+        &self,
+        stream: &Stream,
+        direction: Direction,
+        memory: &Memory,
+        offset: usize,
+        block: Block,
+    ) -> Result<Transfer, Refused> {
+        let id = match self.seat(stream) {
+            Ok(seat) => seat.id,
+            Err(error) => return Err(Refused { error, block }),
+        };
+        let (range, block) = backing::target(memory, &self.account, offset, block)?;
+        if direction == Direction::Out && !block.is_writable() {
+            return Err(backing::read_only(block));
+        }
+        let writes = direction == Direction::In;
+        let access = Access { memory: memory.address(), range: range.clone(), writes };
+        let now = self.core.now();
+        let mut state = self.core.lock();
+        if let Err(error) = state.admit(id, 1, std::slice::from_ref(&access)) {
+            drop(state);
+            return Err(Refused { error, block });
+        }
+        let (block, memory) = (Some(block), Some(memory.clone()));
+        let work = CopyWork { direction, block, memory, range };
+        let ticket = state.push(id, Work::Copy(work), vec![access], now);
+        self.core.advance(state);
+        Ok(Transfer::new(ticket))
+    }
+
+    /// Puts `works` in line, one behind the other; the event is done when the last is.
+    fn submit(&self, stream: &Stream, works: Vec<Work>, accesses: Vec<Access>) -> Result<Event> {
+        let (id, now) = (self.seat(stream)?.id, self.core.now());
+        let mut state = self.core.lock();
+        state.admit(id, works.len(), &accesses)?;
+        let mut accesses = Some(accesses);
+        let mut ticket = None;
+        for work in works {
+            // The accesses belong to the kernel; what surrounds it only takes time.
+            let of_kernel = matches!(work, Work::Kernel { .. });
+            let used = if of_kernel { accesses.take() } else { None };
+            ticket = Some(state.push(id, work, used.unwrap_or_default(), now));
+        }
+        let clock = state.known(id);
+        self.core.advance(state);
+        let nothing = || Error::new(Kind::Internal, "nothing was submitted");
+        Ok(self.event(ticket.ok_or_else(nothing)?, clock))
+    }
+
+    fn event(&self, ticket: Arc<Ticket>, clock: Clock) -> Event {
+        let core = Arc::clone(&self.core);
+        Event::new(ticket.clone(), Arc::new(Mark { core, ticket, clock }))
+    }
+}
+
+fn accesses(operands: &[Operand]) -> Vec<Access> {
+    let access = |operand: &Operand| {
+        let memory = operand.memory()?.address();
+        Some(Access { memory, range: operand.range().clone(), writes: operand.writes() })
+    };
+    operands.iter().filter_map(access).collect()
+}
+
+impl Device for Emulated {
+    fn facts(&self) -> Facts {
+        Facts {
+            name: format!("emulated:{}", self.spec),
+            capacity_bytes: self.account.capacity(),
+            used_bytes: self.account.used(),
+            host_access: false,
+            link: Some(LinkFacts {
+                into: self.spec.speed(Direction::In),
+                out: self.spec.speed(Direction::Out),
+                direct_slowdown: self.spec.direct_slowdown,
+            }),
+            basis: "emulated: capacity and link time are modelled, not measured".to_owned(),
+        }
+    }
+
+    fn allocate(&self, len: usize) -> Result<Memory> {
+        let allocation = Allocation::new(&self.account, len)?;
+        Ok(Memory::new(allocation, self.address(len), len))
+    }
+
+    fn allocate_host(&self, len: usize) -> Result<Block> {
+        Ok(Buffer::zeroed(len)?.into())
+    }
+
+    fn map_host(&self, block: Block) -> Result<Mapped, Refused> {
+        let address = self.address(block.len());
+        Ok(backing::map(&self.account, block, Some(address)))
+    }
+
+    fn stream(&self) -> Result<Stream> {
+        let id = self.core.lock().open_stream()?;
+        Ok(Stream::new(Arc::new(Seat { core: Arc::clone(&self.core), id })))
+    }
+
+    fn copy_in(
+        &self,
+        stream: &Stream,
+        from: Block,
+        to: &Memory,
+        offset: usize,
+    ) -> Result<Transfer, Refused> {
+        self.copy(stream, Direction::In, to, offset, from)
+    }
+
+    fn copy_out(
+        &self,
+        stream: &Stream,
+        from: &Memory,
+        offset: usize,
+        to: Block,
+    ) -> Result<Transfer, Refused> {
+        self.copy(stream, Direction::Out, from, offset, to)
+    }
+
+    fn record(&self, stream: &Stream) -> Result<Event> {
+        self.submit(stream, vec![Work::Record], Vec::new())
+    }
+
+    fn wait_for(&self, stream: &Stream, event: &Event) -> Result<()> {
+        let (id, now) = (self.seat(stream)?.id, self.core.now());
+        let mark = event
+            .native::<Mark>()
+            .filter(|mark| Arc::ptr_eq(&mark.core, &self.core))
+            .ok_or_else(|| Error::invalid("the event belongs to another device"))?;
+        let mut state = self.core.lock();
+        state.admit(id, 1, &[])?;
+        state.learn(id, &mark.clock);
+        state.push(id, Work::Wait(Arc::clone(&mark.ticket)), Vec::new(), now);
+        self.core.advance(state);
+        Ok(())
+    }
+
+    fn synchronize(&self, stream: &Stream, limit: Duration) -> Result<()> {
+        self.core.synchronize(self.seat(stream)?.id, limit)
+    }
+
+    fn host_view(&self, _: &Memory, _: Range<usize>) -> Result<View> {
+        let message = "host code can't look at device memory; copy it out, or run a kernel";
+        Err(Error::new(Kind::Unsupported, message))
+    }
+
+    fn kernels(&self) -> Option<&dyn Kernels> {
+        Some(self)
+    }
+}
+
+impl Kernels for Emulated {
+    fn launch(&self, stream: &Stream, operands: Vec<Operand>, kernel: Kernel) -> Result<Event> {
+        kernels::validate(&operands, &self.account)?;
+        let direct = |direction| {
+            let bytes = operands.iter().map(|operand| operand.direct_bytes(direction)).sum();
+            let bytes = link::direct_bytes(bytes, self.spec.direct_slowdown);
+            (bytes > 0).then_some(Work::Direct { direction, bytes })
+        };
+        let (before, after) = (direct(Direction::In), direct(Direction::Out));
+        let accesses = accesses(&operands);
+        let works = before.into_iter().chain([Work::Kernel { kernel, operands }]).chain(after);
+        self.submit(stream, works.collect(), accesses)
+    }
+
+    fn enter(&self, operands: Vec<Operand>) -> Result<Entered> {
+        kernels::validate(&operands, &self.account)?;
+        let accesses = accesses(&operands);
+        let accesses = {
+            let hazards = &mut self.core.lock().hazards;
+            accesses.iter().try_for_each(|access| hazards.check(access, &Clock::new()))?;
+            accesses.into_iter().map(|access| hazards.begin(access, Actor::Thread)).collect()
+        };
+        let presence = Presence { core: Arc::clone(&self.core), accesses };
+        Ok(Entered::new(kernels::views(operands, &self.account)?, Some(Box::new(presence))))
+    }
+
+    fn direct_access(&self, stream: &Stream, direction: Direction, bytes: u64) -> Result<Event> {
+        let bytes = link::direct_bytes(bytes, self.spec.direct_slowdown);
+        self.submit(stream, vec![Work::Direct { direction, bytes }], Vec::new())
+    }
+
+    fn direct_time(&self, direction: Direction, bytes: u64, compute: Duration) -> Duration {
+        let speed = self.spec.speed(direction);
+        link::direct_time(speed, bytes, self.spec.direct_slowdown, compute)
+    }
+}
+
+impl fmt::Debug for Emulated {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Emulated({})", self.spec)
+    }
+}
+
+impl Drop for Emulated {
+    fn drop(&mut self) {
+        self.core.close();
+    }
+}
+
+impl Drop for Seat {
+    fn drop(&mut self) {
+        let mut state = self.core.lock();
+        state.leave_stream(self.id);
+        self.core.advance(state);
+    }
+}
+
+impl Drop for Presence {
+    fn drop(&mut self) {
+        let mut state = self.core.lock();
+        for id in self.accesses.drain(..) {
+            state.hazards.end(id);
+        }
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_threads_of_a_dropped_device_end_once_its_work_is_done() {
+        let device = Emulated::new("capacity=1MiB,bandwidth=1GB/s".parse().unwrap()).unwrap();
+        let (core, memory) = (Arc::downgrade(&device.core), device.allocate(1000).unwrap());
+        let stream = device.stream().unwrap();
+        let block = Block::from(Buffer::copy_of(&[7; 1000]).unwrap());
+        let transfer = device.copy_in(&stream, block, &memory, 0).unwrap();
+        drop((device, stream, memory));
+        assert_eq!(&*transfer.finish(Duration::from_mins(1)).unwrap(), [7; 1000]);
+        for _ in 0..60_000 {
+            if core.strong_count() == 0 {
+                return;
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        panic!("a thread has not ended");
+    }
+}
