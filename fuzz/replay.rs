@@ -8,13 +8,13 @@ use std::path::Path;
 /// Runs `body` on each file of the target's corpus, and on `mutations` mutations of each.
 pub fn replay(target: &str, mutations: usize, body: fn(&[u8])) {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus").join(target);
-    let mut files: Vec<_> =
-        std::fs::read_dir(&folder).unwrap().map(|entry| entry.unwrap().path()).collect();
+    let entries = std::fs::read_dir(&folder).expect("a folder of seeds");
+    let mut files: Vec<_> = entries.map(|entry| entry.expect("a seed").path()).collect();
     // The order in which a directory lists its files is no one's promise.
     files.sort();
     assert!(!files.is_empty(), "{} is empty", folder.display());
     for file in files {
-        let seed = std::fs::read(&file).unwrap();
+        let seed = std::fs::read(&file).expect("a seed");
         body(&seed);
         let mut random = Random(seed.len() as u64 + 1);
         for _ in 0..mutations {

@@ -40,7 +40,7 @@ fn seeds_of_sizes_and_their_mutations_never_panic() {
     replay::replay("size_parse", MUTATIONS, bodies::size_parse::run);
 }
 
-/// A tensor as it leaves a ReLU: no negative numbers, about half of them zero.
+/// A tensor as activations often are: no negative numbers, about half of them zero.
 fn activations(elements: usize) -> Vec<u8> {
     let mut state = 1u32;
     let mut next = || {
