@@ -25,11 +25,13 @@ pub struct Options {
     pub working_sets: Vec<usize>,
     /// How often each case is timed.
     pub rounds: usize,
+    /// A sample of a smaller working set repeats its work until this much input went through.
+    pub sample_bytes: usize,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Self { working_sets: vec![64 << 20, 256 << 10], rounds: 11 }
+        Self { working_sets: vec![64 << 20, 256 << 10], rounds: 11, sample_bytes: 32 << 20 }
     }
 }
 
@@ -69,22 +71,21 @@ pub struct Row {
 
 /// Measures every codec at every level that this processor has.
 pub fn run(options: &Options) -> Result<Report> {
+    let rounds = options.rounds.max(1);
     let mut rows = Vec::new();
     for bytes in &options.working_sets {
         // Whole elements, and never nothing.
-        rows.extend(measure(bytes.next_multiple_of(4).max(4), options.rounds.max(1))?);
+        let bytes = bytes.next_multiple_of(4).max(4);
+        rows.extend(measure(bytes, rounds, options.sample_bytes)?);
     }
-    Ok(Report { level: Level::detect().name(), rounds: options.rounds.max(1), rows })
+    Ok(Report { level: Level::detect().name(), rounds, rows })
 }
 
-/// A sample of a small working set repeats its work until this much input went through.
-const SAMPLE_BYTES: usize = 32 << 20;
-
-fn measure(bytes: usize, rounds: usize) -> Result<Vec<Row>> {
+fn measure(bytes: usize, rounds: usize, sample_bytes: usize) -> Result<Vec<Row>> {
     let mut buffers = Buffers::new(bytes)?;
     let cases = cases();
     let mut samples = vec![Vec::with_capacity(rounds); cases.len()];
-    let repeats = (SAMPLE_BYTES / bytes).max(1);
+    let repeats = (sample_bytes / bytes).max(1);
     for case in &cases {
         // Touches every page, and lets the clock rise, before anything is timed.
         (case.work)(&mut buffers)?;
@@ -298,7 +299,9 @@ mod tests {
 
     #[test]
     fn every_case_is_measured_in_every_round_at_every_level() {
-        let report = run(&Options { working_sets: vec![4096, 1 << 16], rounds: 3 }).unwrap();
+        let options =
+            Options { working_sets: vec![4096, 1 << 16], rounds: 3, sample_bytes: 1 << 17 };
+        let report = run(&options).unwrap();
         assert_eq!(report.rows.len(), 2 * (1 + 11 * Level::available().count()));
         for row in &report.rows {
             assert_eq!(row.samples_gb_per_s.len(), 3, "{row}");
