@@ -4,6 +4,7 @@
 //! noisy machine disturbs both alike, and the medians are compared. Results are plain data with the
 //! raw samples inside; a run is committed under `benches/runs/` as it came out.
 
+pub mod codec;
 pub mod io;
 pub mod machine;
 pub mod sample;

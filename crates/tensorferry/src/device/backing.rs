@@ -116,7 +116,8 @@ pub(super) fn read_only(block: Block) -> Refused {
     Refused { error, block }
 }
 
-#[cfg(all(test, not(loom)))]
+#[cfg(test)]
+#[cfg(not(loom))]
 mod tests {
     use super::*;
 

@@ -188,7 +188,8 @@ pub fn open(name: &str) -> Result<Arc<dyn Device>> {
     }
 }
 
-#[cfg(all(test, not(loom)))]
+#[cfg(test)]
+#[cfg(not(loom))]
 mod tests {
     use super::*;
 

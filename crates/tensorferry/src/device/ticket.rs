@@ -106,7 +106,8 @@ impl Completion for Ticket {
     }
 }
 
-#[cfg(all(test, loom))]
+#[cfg(test)]
+#[cfg(loom)]
 mod loom_tests {
     use super::*;
     use crate::memory::Buffer;

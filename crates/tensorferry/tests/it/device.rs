@@ -254,9 +254,7 @@ mod promises {
         let device = make();
         let (stream, memory) = (device.stream().unwrap(), device.allocate(5).unwrap());
         let bytes: &'static [u8] = b"fixed";
-        let start = std::ptr::NonNull::from(bytes).cast();
-        // SAFETY: static bytes are readable for ever and never written to.
-        let fixed: Block = unsafe { Foreign::shared(start, bytes.len(), Box::new(())) }.into();
+        let fixed = Block::from(Foreign::from_static(bytes));
         let fixed = device.copy_in(&stream, fixed, &memory, 0).unwrap().finish(LIMIT).unwrap();
         assert_eq!(&*get(&*device, &stream, &memory, 0, 5), bytes);
         let refused = device.copy_out(&stream, &memory, 0, fixed).unwrap_err();

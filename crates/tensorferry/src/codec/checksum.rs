@@ -1,0 +1,197 @@
+//! CRC-32C (Castagnoli): what iSCSI, ext4 and most storage formats use, and what processors have
+//! instructions for.
+//!
+//! A checksum can be computed at once ([`crc32c`]), as bytes arrive ([`Crc32c`]), or for pieces
+//! apart, by several threads, and then [`combine`]d without reading the pieces again.
+//!
+//! The fast versions are those of the `crc-fast` crate, which chooses among its own kernels
+//! (carry-less multiplication with SSE, AVX-512 or NEON) at run time. The portable version here
+//! shares no code with it and is what it is tested against.
+
+use crc_fast::{CrcAlgorithm, Digest};
+
+use super::Level;
+use crate::error::Result;
+
+/// The polynomial with its bits reversed, as the remainder is kept.
+const POLYNOMIAL: u32 = 0x82f6_3b78;
+
+/// `TABLES[k][b]` is the remainder of byte `b` followed by `k` zero bytes.
+static TABLES: [[u32; 256]; 8] = {
+    let mut tables = [[0; 256]; 8];
+    let mut byte = 0;
+    while byte < 256 {
+        let mut remainder = byte as u32;
+        let mut bit = 0;
+        while bit < 8 {
+            remainder = remainder >> 1 ^ if remainder & 1 == 1 { POLYNOMIAL } else { 0 };
+            bit += 1;
+        }
+        tables[0][byte] = remainder;
+        byte += 1;
+    }
+    let mut zeros = 1;
+    while zeros < 8 {
+        let mut byte = 0;
+        while byte < 256 {
+            let shorter = tables[zeros - 1][byte];
+            tables[zeros][byte] = shorter >> 8 ^ tables[0][(shorter & 0xff) as usize];
+            byte += 1;
+        }
+        zeros += 1;
+    }
+    tables
+};
+
+/// The CRC-32C of `data`.
+pub fn crc32c(data: &[u8]) -> u32 {
+    crc_fast::crc32_iscsi(data)
+}
+
+/// [`crc32c`] at `level`: the portable version, or for any other level the one that `crc-fast`
+/// chooses on this processor.
+pub fn crc32c_at(level: Level, data: &[u8]) -> Result<u32> {
+    Ok(match level.check()?.level() {
+        Level::Portable => portable(data),
+        Level::Avx2 | Level::Avx512 => crc32c(data),
+    })
+}
+
+/// The checksum of two pieces one after the other, from the checksum of each and the length of the
+/// second. It takes time logarithmic in the length.
+pub fn combine(first: u32, second: u32, second_len: u64) -> u32 {
+    let both = crc_fast::checksum_combine(
+        CrcAlgorithm::Crc32Iscsi,
+        u64::from(first),
+        u64::from(second),
+        second_len,
+    );
+    both as u32
+}
+
+/// A checksum of bytes that arrive in pieces.
+#[derive(Debug, Clone)]
+pub struct Crc32c(Digest);
+
+impl Crc32c {
+    /// The checksum of nothing yet.
+    pub fn new() -> Self {
+        Self(Digest::new(CrcAlgorithm::Crc32Iscsi))
+    }
+
+    /// Adds the next bytes.
+    pub fn update(&mut self, data: &[u8]) {
+        self.0.update(data);
+    }
+
+    /// The checksum of all bytes so far; more can follow.
+    #[must_use]
+    pub fn finish(&self) -> u32 {
+        self.0.finalize() as u32
+    }
+}
+
+impl Default for Crc32c {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+/// Eight bytes at a time, by table.
+fn portable(data: &[u8]) -> u32 {
+    let (words, tail) = data.as_chunks::<8>();
+    let mut remainder = !0;
+    for word in words {
+        let word = u64::from_le_bytes(*word) ^ u64::from(remainder);
+        remainder = word
+            .to_le_bytes()
+            .iter()
+            .zip(TABLES.iter().rev())
+            .fold(0, |sum, (byte, table)| sum ^ table[usize::from(*byte)]);
+    }
+    for byte in tail {
+        remainder = remainder >> 8 ^ TABLES[0][usize::from(remainder as u8 ^ byte)];
+    }
+    !remainder
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    /// From RFC 3720, section B.4, and the check value that catalogues of CRCs give.
+    #[test]
+    fn published_vectors_give_their_published_checksums() {
+        let ascending: Vec<u8> = (0..32).collect();
+        let descending: Vec<u8> = (0..32).rev().collect();
+        let mut read = [0; 48];
+        for (place, value) in
+            [(0, 0x01), (1, 0xc0), (16, 0x14), (22, 0x04), (27, 0x14), (31, 0x18), (32, 0x28)]
+        {
+            read[place] = value;
+        }
+        read[40] = 0x02;
+        for (data, checksum) in [
+            (&b""[..], 0),
+            (b"123456789", 0xe306_9283),
+            (&[0; 32], 0x8a91_36aa),
+            (&[0xff; 32], 0x62a8_ab43),
+            (&ascending, 0x46dd_794e),
+            (&descending, 0x113f_db5c),
+            (&read, 0xd996_3a56),
+        ] {
+            assert_eq!(crc32c(data), checksum);
+            for level in Level::available() {
+                assert_eq!(crc32c_at(level, data).unwrap(), checksum, "{level}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_level_that_the_processor_lacks_is_an_error() {
+        for level in Level::ALL.into_iter().filter(|level| !level.is_available()) {
+            assert!(crc32c_at(level, b"x").is_err());
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn every_level_agrees_with_the_portable_one_at_any_alignment(
+            data in proptest::collection::vec(any::<u8>(), 0..5000),
+            start in 0usize..64,
+        ) {
+            let data = &data[start.min(data.len())..];
+            for level in Level::available() {
+                prop_assert_eq!(crc32c_at(level, data).unwrap(), portable(data), "{}", level);
+            }
+        }
+
+        #[test]
+        fn pieces_give_the_checksum_of_the_whole(
+            data in proptest::collection::vec(any::<u8>(), 0..3000),
+            cut in 0usize..3000,
+        ) {
+            let (first, second) = data.split_at(cut.min(data.len()));
+            let whole = crc32c(&data);
+            let mut running = Crc32c::new();
+            running.update(first);
+            prop_assert_eq!(running.finish(), crc32c(first));
+            running.update(second);
+            prop_assert_eq!(running.finish(), whole);
+            let combined = combine(crc32c(first), crc32c(second), second.len() as u64);
+            prop_assert_eq!(combined, whole);
+        }
+
+        #[test]
+        fn any_flipped_bit_changes_the_checksum(
+            data in proptest::collection::vec(any::<u8>(), 1..600),
+            bit in any::<proptest::sample::Index>(),
+        ) {
+            let bit = bit.index(data.len() * 8);
+            let mut flipped = data.clone();
+            flipped[bit / 8] ^= 1 << (bit % 8);
+            prop_assert_ne!(crc32c(&flipped), crc32c(&data));
+        }
+    }
+}
