@@ -4,6 +4,7 @@
 //! is one module with an `Args` and a `run`; this file only names them and decides how a command
 //! ends: 0, 1 after `error: ...`, or 2 after a mistake in the arguments.
 
+mod bench;
 mod doctor;
 mod output;
 
@@ -32,6 +33,7 @@ struct Cli {
 #[derive(Debug, Subcommand)]
 enum Command {
     Doctor(doctor::Args),
+    Bench(bench::Args),
 }
 
 /// Runs the command line `args`, whose first item is the program's name, and gives the exit code.
@@ -50,6 +52,7 @@ pub fn run(args: impl IntoIterator<Item = OsString>, env: &Env) -> u8 {
 fn dispatch(command: Command, env: &Env) -> Result<()> {
     match command {
         Command::Doctor(args) => doctor::run(&args, env),
+        Command::Bench(args) => bench::run(&args),
     }
 }
 

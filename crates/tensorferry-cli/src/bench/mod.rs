@@ -1,0 +1,41 @@
+//! `tensorferry bench`: how fast this machine is, with tensorferry and with its rivals.
+
+mod codec;
+mod io;
+mod progress;
+
+use serde::Serialize;
+use tensorferry::{Error, Kind, Result};
+
+use crate::output;
+
+/// Measure this machine, beside the rivals that are installed
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    #[command(subcommand)]
+    what: What,
+}
+
+#[derive(Debug, clap::Subcommand)]
+enum What {
+    Io(io::Args),
+    Codec(codec::Args),
+}
+
+pub(crate) fn run(args: &Args) -> Result<()> {
+    match &args.what {
+        What::Io(args) => io::run(args),
+        What::Codec(args) => codec::run(args),
+    }
+}
+
+/// Prints a report, for people or for programs.
+fn show(report: &(impl Serialize + std::fmt::Display), json: bool) -> Result<()> {
+    if !json {
+        return output::print(&format!("{report}\n"));
+    }
+    let document = serde_json::to_string_pretty(report).map_err(|error| {
+        Error::new(Kind::Internal, "can't write the report as JSON").caused_by(error)
+    })?;
+    output::print(&(document + "\n"))
+}
