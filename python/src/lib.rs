@@ -1,7 +1,7 @@
 //! The compiled half of the Python package, `tensorferry._lib`.
 //!
 //! It holds no logic: a function here converts its arguments, releases the GIL and calls the core
-//! through [`guard::guarded`], which also turns failures into exceptions. Whatever can be written
+//! through `guard::guarded`, which also turns failures into exceptions. Whatever can be written
 //! in Python without copying bytes or holding the GIL is written there.
 
 mod cli;
