@@ -2,6 +2,8 @@
 
 use std::thread;
 
+use tensorferry::codec::Level;
+
 use super::finding::{Choice, Finding, Status};
 
 pub(super) fn probe_cores() -> Finding {
@@ -17,7 +19,7 @@ pub(super) fn probe_cores() -> Finding {
 }
 
 pub(super) fn probe_features() -> (Finding, Choice) {
-    describe(&features())
+    describe(&features(), Level::detect())
 }
 
 /// Every feature we look for, and whether this processor has it.
@@ -39,26 +41,21 @@ fn features() -> Vec<(&'static str, bool)> {
     Vec::new()
 }
 
-fn describe(features: &[(&'static str, bool)]) -> (Finding, Choice) {
-    let has = |name: &&str| features.iter().any(|(known, there)| known == name && *there);
+fn describe(features: &[(&'static str, bool)], level: Level) -> (Finding, Choice) {
     let present: Vec<_> =
         features.iter().filter(|(_, there)| *there).map(|(name, _)| *name).collect();
-    let level = if ["avx512f", "avx512bw", "avx512vbmi2", "f16c"].iter().all(has) {
-        "avx512"
-    } else if ["avx2", "f16c"].iter().all(has) {
-        "avx2"
-    } else {
-        "portable"
-    };
+    let name = level.name();
     let (status, meaning, choice) = match level {
-        "avx512" => (Status::Ok, "Codecs run at their fastest level, avx512.", Choice::best(level)),
-        "avx2" => {
-            (Status::Ok, "Codecs run at level avx2; avx512 would be faster.", Choice::best(level))
+        Level::Avx512 => {
+            (Status::Ok, "Codecs run at their fastest level, avx512.", Choice::best(name))
         }
-        _ => (
+        Level::Avx2 => {
+            (Status::Ok, "Codecs run at level avx2; avx512 would be faster.", Choice::best(name))
+        }
+        Level::Portable => (
             Status::Limited,
             "Codecs run portable code, several times slower than on avx2.",
-            Choice::fallback(level, "this processor has no avx2 with f16c"),
+            Choice::fallback(name, "this processor has no avx2 with f16c"),
         ),
     };
     let shown =
@@ -66,7 +63,7 @@ fn describe(features: &[(&'static str, bool)]) -> (Finding, Choice) {
     let finding = Finding::new("cpu features", status, shown)
         .means(meaning)
         .fact("present", present)
-        .fact("codec_level", level);
+        .fact("codec_level", name);
     let finding =
         if status == Status::Ok { finding } else { finding.remedy("use a newer processor") };
     (finding, choice)
@@ -76,24 +73,22 @@ fn describe(features: &[(&'static str, bool)]) -> (Finding, Choice) {
 mod tests {
     use super::*;
 
-    fn level(present: &[&'static str]) -> (Status, String) {
-        let features: Vec<_> = present.iter().map(|name| (*name, true)).collect();
-        let (finding, choice) = describe(&features);
-        (finding.status, choice.name)
-    }
-
     #[test]
-    fn the_codec_level_follows_from_the_features() {
-        let best = ["avx2", "f16c", "avx512f", "avx512bw", "avx512vbmi2"];
-        assert_eq!(level(&best), (Status::Ok, "avx512".to_owned()));
-        assert_eq!(level(&best[..4]), (Status::Ok, "avx2".to_owned()));
-        assert_eq!(level(&["avx2", "sse4.2"]), (Status::Limited, "portable".to_owned()));
-        assert_eq!(level(&[]), (Status::Limited, "portable".to_owned()));
+    fn portable_code_is_a_limit_and_says_what_is_missing() {
+        for (level, status) in [
+            (Level::Avx512, Status::Ok),
+            (Level::Avx2, Status::Ok),
+            (Level::Portable, Status::Limited),
+        ] {
+            let (finding, choice) = describe(&[], level);
+            assert_eq!((finding.status, choice.name.as_str()), (status, level.name()));
+            assert_eq!(finding.remedy.is_some(), status == Status::Limited);
+        }
     }
 
     #[test]
     fn a_feature_that_is_absent_is_not_shown() {
-        let (finding, _) = describe(&[("avx2", false), ("sse4.2", true)]);
+        let (finding, _) = describe(&[("avx2", false), ("sse4.2", true)], Level::Portable);
         assert_eq!(finding.value, "sse4.2");
     }
 }

@@ -86,7 +86,7 @@ impl Choice {
 
 #[derive(Debug, Clone, Serialize)]
 pub(super) struct Summary {
-    /// `ring` or `threads`.
+    /// `ring`, `threads`, or `none` when no engine opens.
     pub(super) engine: Choice,
     /// `direct` or `buffered`.
     pub(super) files: Choice,
@@ -106,7 +106,8 @@ pub(super) struct Report {
 }
 
 /// Said in every report: nothing in `findings` may be read as a claim about hardware.
-const UNTESTED: &str = "The CUDA and GPUDirect Storage parts have not been tested on GPU hardware.";
+const UNTESTED: &str =
+    "No part of tensorferry has been tested on GPU hardware; an emulated device stands in.";
 
 impl Report {
     pub(super) fn new(path: &Path, summary: Summary, findings: Vec<Finding>) -> Self {

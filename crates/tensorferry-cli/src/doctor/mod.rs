@@ -61,7 +61,7 @@ fn directory(path: &Path) -> Result<PathBuf> {
 }
 
 fn examine(path: &Path, env: &Env) -> Report {
-    let (ring, engine) = ring::probe();
+    let (ring, engine) = (ring::probe(), ring::probe_engine());
     let (direct, files) = storage::probe_direct(path);
     let (features, codec) = cpu::probe_features();
     let answer = python::ask(env.python.as_deref());

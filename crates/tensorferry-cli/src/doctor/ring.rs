@@ -1,9 +1,10 @@
-//! The kernel and its `io_uring`: decides between the ring engine and the threads engine.
+//! The kernel and its `io_uring`, and the engine that opens on it.
 
 use std::fs;
 use std::io;
 
 use io_uring::{IoUring, Probe, opcode};
+use tensorferry::io::Config;
 
 use super::finding::{Choice, Finding, Status};
 
@@ -43,7 +44,16 @@ fn describe_kernel(system: &str, release: &str) -> Finding {
     if status == Status::Ok { finding } else { finding.remedy("use Linux 6.1 or newer") }
 }
 
-pub(super) fn probe() -> (Finding, Choice) {
+/// The engine that really opens here: it decides, this only asks it.
+pub(super) fn probe_engine() -> Choice {
+    match tensorferry::io::open(&Config::default()) {
+        Ok(engine) if engine.facts().backend == "ring" => Choice::best("ring"),
+        Ok(engine) => Choice::fallback(engine.facts().backend, engine.facts().why.clone()),
+        Err(error) => Choice::fallback("none", error.to_string()),
+    }
+}
+
+pub(super) fn probe() -> Finding {
     let disabled = fs::read_to_string("/proc/sys/kernel/io_uring_disabled").ok();
     describe(&set_up(), disabled.as_deref().map(str::trim))
 }
@@ -62,42 +72,40 @@ fn set_up_deferred() -> io::Result<IoUring> {
     IoUring::builder().setup_single_issuer().setup_defer_taskrun().build(ENTRIES)
 }
 
-fn describe(ring: &io::Result<Ring>, disabled: Option<&str>) -> (Finding, Choice) {
-    let (finding, choice) = match ring {
+fn describe(ring: &io::Result<Ring>, disabled: Option<&str>) -> Finding {
+    let finding = match ring {
         Err(error) => refused(error, disabled),
         Ok(ring) => granted(ring),
     };
-    (finding.fact("disabled", disabled), choice)
+    finding.fact("disabled", disabled)
 }
 
-fn granted(ring: &Ring) -> (Finding, Choice) {
+fn granted(ring: &Ring) -> Finding {
     let lacks = |name: &str| !ring.operations.contains(&name);
     let missing: Vec<_> = NEEDED.iter().map(|(name, _)| *name).filter(|name| lacks(name)).collect();
     let value = format!("{}{}", ring.operations.join(", "), deferred_words(ring.deferred));
-    let (status, meaning, choice) = if !missing.is_empty() {
-        let reason = format!("this kernel's io_uring has no {}", missing.join(", "));
+    let (status, meaning) = if !missing.is_empty() {
         let meaning = "Reads and writes use a pool of threads: more CPU time for the same speed.";
-        (Status::Limited, meaning, Choice::fallback("threads", reason))
+        (Status::Limited, meaning)
     } else if !ring.deferred || lacks(REGISTERED.0) {
         let meaning = "The ring engine works, with a little more CPU time for each operation.";
-        (Status::Limited, meaning, Choice::best("ring"))
+        (Status::Limited, meaning)
     } else {
         let meaning = "Many reads and writes are in flight at once from a single thread.";
-        (Status::Ok, meaning, Choice::best("ring"))
+        (Status::Ok, meaning)
     };
     let finding = Finding::new("io_uring", status, value)
         .means(meaning)
         .fact("operations", ring.operations.clone())
         .fact("defer_taskrun", ring.deferred);
-    let upgrade = status != Status::Ok;
-    (if upgrade { finding.remedy("use Linux 6.1 or newer") } else { finding }, choice)
+    if status == Status::Ok { finding } else { finding.remedy("use Linux 6.1 or newer") }
 }
 
 const fn deferred_words(deferred: bool) -> &'static str {
     if deferred { "; single_issuer and defer_taskrun" } else { "; no defer_taskrun" }
 }
 
-fn refused(error: &io::Error, disabled: Option<&str>) -> (Finding, Choice) {
+fn refused(error: &io::Error, disabled: Option<&str>) -> Finding {
     let (reason, remedy) = match (disabled, error.kind()) {
         (Some("1"), _) => (
             "io_uring is reserved for privileged users (kernel.io_uring_disabled = 1)".to_owned(),
@@ -121,11 +129,10 @@ fn refused(error: &io::Error, disabled: Option<&str>) -> (Finding, Choice) {
         ),
         _ => (format!("setting up io_uring failed: {error}"), "report this as a bug"),
     };
-    let finding = Finding::new("io_uring", Status::Missing, reason.clone())
+    Finding::new("io_uring", Status::Missing, reason)
         .means("Reads and writes use a pool of threads: more CPU time for the same speed.")
         .remedy(remedy)
-        .fact("error", error.to_string());
-    (finding, Choice::fallback("threads", reason))
+        .fact("error", error.to_string())
 }
 
 #[cfg(test)]
@@ -135,11 +142,11 @@ mod tests {
 
     const ALL: [&str; 4] = ["read", "write", "fsync", "read_fixed"];
 
-    fn with(operations: &[&'static str], deferred: bool) -> (Finding, Choice) {
+    fn with(operations: &[&'static str], deferred: bool) -> Finding {
         describe(&Ok(Ring { operations: operations.to_vec(), deferred }), Some("0"))
     }
 
-    fn without(errno: Errno, disabled: Option<&str>) -> (Finding, Choice) {
+    fn without(errno: Errno, disabled: Option<&str>) -> Finding {
         describe(&Err(io::Error::from_raw_os_error(errno.raw_os_error())), disabled)
     }
 
@@ -159,29 +166,27 @@ mod tests {
 
     #[test]
     fn a_complete_ring_is_used_and_has_nothing_to_fix() {
-        let (finding, engine) = with(&ALL, true);
+        let finding = with(&ALL, true);
         assert_eq!((finding.status, finding.remedy), (Status::Ok, None));
         assert_eq!(
             finding.value,
             "read, write, fsync, read_fixed; single_issuer and defer_taskrun"
         );
-        assert_eq!(engine, Choice::best("ring"));
     }
 
     #[test]
     fn an_older_ring_is_used_but_limited() {
-        for (finding, engine) in [with(&ALL, false), with(&ALL[..3], true)] {
+        for finding in [with(&ALL, false), with(&ALL[..3], true)] {
             assert_eq!(finding.status, Status::Limited);
             assert!(finding.remedy.is_some());
-            assert_eq!(engine, Choice::best("ring"));
         }
     }
 
     #[test]
-    fn a_ring_without_a_needed_operation_is_not_used() {
-        let (_, engine) = with(&["fsync", "read_fixed"], true);
-        let reason = "this kernel's io_uring has no read, write";
-        assert_eq!(engine, Choice::fallback("threads", reason));
+    fn a_ring_without_a_needed_operation_means_threads() {
+        let finding = with(&["fsync", "read_fixed"], true);
+        assert_eq!(finding.status, Status::Limited);
+        assert!(finding.meaning.contains("pool of threads"), "{}", finding.meaning);
     }
 
     #[test]
@@ -194,8 +199,8 @@ mod tests {
             (Errno::NOMEM, Some("0"), "the memory lock limit leaves no room for a ring"),
             (Errno::INVAL, None, "setting up io_uring failed: Invalid argument"),
         ] {
-            let (finding, engine) = without(errno, disabled);
-            assert_eq!((finding.status, engine.name.as_str()), (Status::Missing, "threads"));
+            let finding = without(errno, disabled);
+            assert_eq!(finding.status, Status::Missing);
             assert!(finding.value.starts_with(reason), "{}", finding.value);
             assert!(finding.remedy.is_some(), "{reason}");
         }

@@ -129,7 +129,7 @@ tensorferry 0.1.0 for /scratch
 engine: threads, because io_uring is switched off on this machine
 files:  direct
 codec:  avx2
-note:   The CUDA and GPUDirect Storage parts have not been tested on GPU hardware.
+note:   No part of tensorferry has been tested on GPU hardware; an emulated device stands in.
 found:  1 ok, 0 limited, 1 missing, 0 error
 ";
         assert_eq!(shown, expected);
