@@ -165,7 +165,7 @@ def _bytes_of(data: Bytes) -> BufferLike:
     if not view.c_contiguous:
         raise InvalidInput("the memory is not contiguous; make a contiguous copy of it first")
     # A view with a zero in its shape can't be cast.
-    return view.cast("B") if view.nbytes else b""
+    return view.cast("B") if view.nbytes else bytearray()
 
 
 def _bytes_of_tensor(tensor: torch.Tensor) -> Any:

@@ -125,7 +125,7 @@ def test_results_and_errors_are_given_again_and_again(file: File) -> None:
     assert repr(pending) == "Pending(done)"
     failed = file.read(4)
     for _ in range(2):
-        with pytest.raises(ferry.Truncated, match="the file ends before byte 3"):
+        with pytest.raises(ferry.Truncated, match="the file has only 3 bytes"):
             failed.wait()
 
 
@@ -135,7 +135,7 @@ def test_a_file_cut_short_names_the_file_and_the_byte(engine: ferry.Engine, file
     with pytest.raises(ferry.Truncated) as caught:
         file.read(40_000).wait()
     assert str(caught.value) == (
-        "can't read 39.06 KiB at offset 0: the file ends before byte 5000 "
+        "can't read 39.06 KiB at offset 0: the file has only 5000 bytes "
         f"(file: {file.path})"
     )
     assert isinstance(caught.value, ferry.Corrupt)

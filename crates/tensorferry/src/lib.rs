@@ -6,7 +6,6 @@ pub mod error;
 pub mod io;
 pub mod memory;
 pub mod metrics;
-pub mod plan;
 pub mod size;
 mod sync;
 pub mod trace;

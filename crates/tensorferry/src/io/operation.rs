@@ -162,16 +162,14 @@ impl Operation {
     fn stalled(&mut self, offset: u64) {
         let Job::Move(job) = &self.job else { return };
         let (what, flow) = (job.describe(), job.flow);
-        let has_ended = flow == Flow::Read && self.file.len().is_ok_and(|len| len <= offset);
-        if !has_ended && self.retries < RETRIES_MAX {
-            self.retries += 1;
-            return;
+        match self.file.len() {
+            Ok(len) if flow == Flow::Read && len <= offset => {
+                let message = format!("{what}: the file has only {len} bytes");
+                self.fail(Error::new(Kind::Truncated, message));
+            }
+            _ if self.retries < RETRIES_MAX => self.retries += 1,
+            _ => self.fail(Error::new(Kind::Io, format!("{what}: the device moves no bytes"))),
         }
-        self.fail(if has_ended {
-            Error::new(Kind::Truncated, format!("{what}: the file ends before byte {offset}"))
-        } else {
-            Error::new(Kind::Io, format!("{what}: the device moves no bytes"))
-        });
     }
 
     /// The kernel moved nothing and said why.

@@ -174,7 +174,7 @@ fn a_read_beyond_the_end_is_truncated_and_never_short() {
             assert_eq!(failed.error.kind(), Kind::Truncated, "{}", failed.error);
             assert_eq!(failed.block.unwrap().len(), len, "the memory comes back");
             let text = failed.error.to_string();
-            assert!(text.contains("the file ends before") && text.contains("file: "), "{text}");
+            assert!(text.contains("the file has only") && text.contains("file: "), "{text}");
         }
     });
 }

@@ -1,0 +1,162 @@
+"""The main job of `make quickstart`: a real model through the engine, and what was measured.
+
+Saves the parameters of a torch transformer through tensorferry's I/O engine, reads them back into a
+second model, checks that both are the same bit for bit, and shows torch.save and torch.load on the
+same disk beside it. Everything lies in one directory inside this tree and is removed in the end.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import statistics
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import torch
+from torch import nn
+
+import tensorferry as ferry
+
+ROOT = Path(__file__).resolve().parent.parent
+SCRATCH = ROOT / "quickstart-out"
+ROUNDS = 5
+BLOCK = 4096
+
+
+def build_model(seed: int) -> nn.Module:
+    """A transformer of about 85 million parameters, the size of BERT-base without embeddings."""
+    torch.manual_seed(seed)
+    layer = nn.TransformerEncoderLayer(768, 12, dim_feedforward=3072, batch_first=True)
+    return nn.TransformerEncoder(layer, 12, enable_nested_tensor=False).eval()
+
+
+def layout(model: nn.Module) -> list[tuple[torch.Tensor, int]]:
+    """Each tensor of the model and its place in the file: whole blocks, one after the other."""
+    places, offset = [], 0
+    for tensor in model.state_dict().values():
+        places.append((tensor, offset))
+        offset += -(-tensor.nbytes // BLOCK) * BLOCK
+    return places
+
+
+def save(engine: ferry.Engine, model: nn.Module, path: Path) -> None:
+    """Writes all tensors at once and waits until they would survive a power cut."""
+    file = engine.open(path, "w")
+    for pending in [file.write(tensor, offset) for tensor, offset in layout(model)]:
+        pending.wait()
+    file.sync().wait()
+
+
+def load(engine: ferry.Engine, model: nn.Module, path: Path) -> None:
+    """Reads all tensors at once, straight into the model's own memory."""
+    file = engine.open(path)
+    for pending in [file.read(into=tensor, offset=offset) for tensor, offset in layout(model)]:
+        pending.wait()
+
+
+def torch_save(model: nn.Module, path: Path) -> None:
+    """What users do today, made to survive a power cut as well."""
+    with path.open("wb") as file:
+        torch.save(model.state_dict(), file)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def torch_load(model: nn.Module, path: Path) -> None:
+    """What users do today."""
+    model.load_state_dict(torch.load(path, weights_only=True))
+
+
+def drop_cache(path: Path) -> None:
+    """Makes the next read come from the disk, whoever reads."""
+    with path.open("rb") as file:
+        os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+
+
+def seconds(work: Callable[[], None]) -> float:
+    """How long it takes."""
+    start = time.perf_counter()
+    work()
+    return time.perf_counter() - start
+
+
+def same_bits(a: nn.Module, b: nn.Module) -> bool:
+    """Whether two models have the same parameters, NaNs and signed zeros included."""
+
+    def bits(tensor: torch.Tensor) -> torch.Tensor:
+        return tensor.reshape(-1).view(torch.uint8)
+
+    left, right = a.state_dict(), b.state_dict()
+    return left.keys() == right.keys() and all(
+        bits(left[key]).equal(bits(right[key])) for key in left
+    )
+
+
+def measure(engine: ferry.Engine) -> tuple[int, dict[str, list[float]]]:
+    """Saves and loads in turn, ours and theirs, and checks every load."""
+    model, other = build_model(0), build_model(1)
+    size = sum(tensor.nbytes for tensor in model.state_dict().values())
+    assert not same_bits(model, other), "two seeds must give two models"
+    ours, theirs = SCRATCH / "model.ferry", SCRATCH / "model.pt"
+    times: dict[str, list[float]] = {"save": [], "torch.save": [], "load": [], "torch.load": []}
+    for number in range(1, ROUNDS + 1):
+        say(f"round {number} of {ROUNDS}: save and load {size / 1e6:.0f} MB, then torch's turn")
+        times["save"].append(seconds(lambda: save(engine, model, ours)))
+        times["torch.save"].append(seconds(lambda: torch_save(model, theirs)))
+        for name, read, path in [("load", load, ours), ("torch.load", torch_load, theirs)]:
+            drop_cache(path)
+            other = build_model(number)
+            if read is load:
+                times[name].append(seconds(lambda: load(engine, other, path)))
+            else:
+                times[name].append(seconds(lambda: torch_load(other, path)))
+            if not same_bits(model, other):
+                sys.exit(f"error: {name} gave other bits than were saved")
+    x = torch.randn(2, 16, 768)
+    with torch.no_grad():
+        assert torch.equal(model(x), other(x)), "the same parameters must give the same output"
+    return size, times
+
+
+def say(text: str) -> None:
+    """Progress, on one line of a terminal."""
+    print(f"  {text}", flush=True)
+
+
+def table(size: int, times: dict[str, list[float]]) -> str:
+    """What was measured, as medians."""
+    rows = [f"  {'':40} {'seconds':>8} {'GB/s':>7} {'x torch':>8}"]
+    for name, rival, what in [
+        ("save", "torch.save", "save, survives a power cut"),
+        ("load", "torch.load", "load, from the disk"),
+    ]:
+        for key, who in [(name, "tensorferry"), (rival, rival)]:
+            middle = statistics.median(times[key])
+            ratio = statistics.median(times[rival]) / middle
+            rows.append(
+                f"  {what + ': ' + who:40} {middle:8.3f} {size / middle / 1e9:7.2f} {ratio:8.2f}"
+            )
+    return "\n".join(rows)
+
+
+def main() -> None:
+    """Runs the job and cleans up."""
+    shutil.rmtree(SCRATCH, ignore_errors=True)
+    SCRATCH.mkdir()
+    try:
+        with ferry.Engine() as engine:
+            facts = engine.facts()
+            say(f"engine: {facts['backend']} ({facts['why']}); torch {torch.__version__}")
+            size, times = measure(engine)
+    finally:
+        shutil.rmtree(SCRATCH, ignore_errors=True)
+    print(f"\n{table(size, times)}\n")
+    print(f"  Every load was compared bit for bit with the model that was saved ({ROUNDS} rounds,")
+    print("  medians). What this machine offers: .venv/bin/tensorferry doctor")
+
+
+if __name__ == "__main__":
+    main()
