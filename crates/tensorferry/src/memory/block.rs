@@ -115,7 +115,7 @@ impl Block {
 
     /// How many bytes there are.
     ///
-    /// Like [`start`](Self::start) this borrows no bytes, which parts of this block may be using.
+    /// This borrows no bytes, which parts of this block may be using.
     #[expect(clippy::len_without_is_empty, reason = "`is_empty` comes with the slice")]
     pub fn len(&self) -> usize {
         self.range.len()

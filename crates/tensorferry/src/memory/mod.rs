@@ -19,17 +19,18 @@
 //! All memory here is initialised from the start (zeroed by the kernel), so that a short read can
 //! never expose bytes which Rust considers uninitialised.
 
-mod arena;
+pub mod arena;
+pub mod budget;
+
 mod block;
-mod budget;
 mod buffer;
 mod part;
 mod pool;
 mod region;
 
-pub use arena::{Arena, End, Span, Stats};
+pub use arena::Arena;
 pub use block::{Block, Foreign};
-pub use budget::{Budget, Permit};
+pub use budget::Budget;
 pub use buffer::{ALIGNMENT, Buffer};
 pub use part::{Part, Parts};
 pub use pool::{Lease, Pool};

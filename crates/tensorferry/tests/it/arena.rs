@@ -9,7 +9,7 @@
 
 use std::collections::{HashMap, VecDeque};
 
-use tensorferry::memory::{Arena, End, Span};
+use tensorferry::memory::arena::{Arena, End, Span};
 use tensorferry::{Kind, Size};
 
 const MIB: u64 = 1 << 20;
