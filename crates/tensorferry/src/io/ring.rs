@@ -166,11 +166,11 @@ fn set_up(depth: u32) -> Result<IoUring> {
     lean.setup_single_issuer().setup_defer_taskrun().setup_taskrun_flag();
     let mut cooperative = IoUring::builder();
     cooperative.setup_coop_taskrun().setup_taskrun_flag();
-    let ring = [lean, cooperative, IoUring::builder()]
-        .iter_mut()
-        .map(|builder| builder.setup_cqsize(2 * depth).dontfork().build(depth))
-        .reduce(Result::or)
-        .unwrap_or_else(|| Err(std::io::Error::from_raw_os_error(libc::ENOSYS)))
+    let build =
+        |mut builder: io_uring::Builder| builder.setup_cqsize(2 * depth).dontfork().build(depth);
+    let ring = build(lean)
+        .or_else(|_| build(cooperative))
+        .or_else(|_| build(IoUring::builder()))
         .map_err(refused)?;
     // Multishot polls and sparse tables came with it, in Linux 5.13.
     if !ring.params().is_feature_resource_tagging() || !ring.params().is_feature_ext_arg() {
