@@ -1,41 +1,97 @@
-//! The rival's side.
+//! The rival's side: fio, as strong as it gets with the same means.
 
-use std::path::Path;
+use std::fmt;
+use std::path::PathBuf;
 use std::process::Command;
 
 use tensorferry::{Error, Kind, Result};
 
 use super::{Case, Plan};
 
-/// fio's version, if it is installed.
-pub(super) fn version() -> Option<String> {
-    let output = Command::new("fio").arg("--version").output().ok()?;
-    output.status.success().then(|| String::from_utf8_lossy(&output.stdout).trim().to_owned())
+/// An fio that has shown that it can do the work here.
+pub(super) struct Fio {
+    version: String,
+    path: PathBuf,
+    /// Registered buffers and files, as the engine has them.
+    registered: bool,
 }
 
-/// Bytes a second, as fio reports them.
-pub(super) fn sample(path: &Path, plan: &Plan, case: Case) -> Result<f64> {
-    let failed = |why: String| Error::new(Kind::Io, "fio failed").with("case", case).caused_by(why);
-    let direction = if case.write { "write" } else { "read" };
-    let order = if case.random { "rand" } else { "" };
-    let output = Command::new("fio")
-        .args(["--name=rival", "--ioengine=io_uring", "--direct=1", "--time_based"])
-        .args(["--output-format=json", "--randrepeat=0"])
-        .arg(format!("--filename={}", path.display()))
-        .arg(format!("--size={}", plan.file_bytes))
-        .arg(format!("--rw={order}{direction}"))
-        .arg(format!("--bs={}", case.block_bytes))
-        .arg(format!("--iodepth={}", case.depth))
-        .arg(format!("--runtime={}ms", plan.sample.as_millis()))
-        .output()
-        .map_err(|error| failed(error.to_string()))?;
-    if !output.status.success() {
-        return Err(failed(String::from_utf8_lossy(&output.stderr).trim().to_owned()));
+impl Fio {
+    /// Finds fio and lets it read one block; otherwise says why it can't take part.
+    pub(super) fn find(path: PathBuf, registered: bool) -> Result<Self, String> {
+        let missing = "install fio to compare; Debian package: fio";
+        let output = Command::new("fio").arg("--version").output().map_err(|_| missing)?;
+        if !output.status.success() {
+            return Err(missing.into());
+        }
+        let version = String::from_utf8_lossy(&output.stdout).trim().to_owned();
+        let fio = Self { version, path, registered };
+        let probe = ["--rw=read", "--bs=4096", "--size=4096", "--iodepth=1"].map(str::to_owned);
+        fio.run(&probe, "read").map_err(|error| error.to_string())?;
+        Ok(fio)
     }
+
+    /// Bytes a second, as fio reports them.
+    pub(super) fn sample(&self, plan: &Plan, case: Case) -> Result<f64> {
+        let direction = if case.write { "write" } else { "read" };
+        let order = if case.random { "rand" } else { "" };
+        let arguments = [
+            "--time_based".to_owned(),
+            "--randrepeat=0".to_owned(),
+            format!("--size={}", plan.file_bytes),
+            format!("--rw={order}{direction}"),
+            format!("--bs={}", case.block_bytes),
+            format!("--iodepth={}", case.depth),
+            format!("--runtime={}ms", plan.sample.as_millis()),
+        ];
+        self.run(&arguments, direction).map_err(|error| error.with("case", case))
+    }
+
+    fn run(&self, arguments: &[String], direction: &str) -> Result<f64> {
+        let failed = |why: String| Error::new(Kind::Io, "fio failed").caused_by(why);
+        let registered = if self.registered { "1" } else { "0" };
+        let output = Command::new("fio")
+            .args(["--name=rival", "--ioengine=io_uring", "--direct=1", "--output-format=json"])
+            .arg(format!("--fixedbufs={registered}"))
+            .arg(format!("--registerfiles={registered}"))
+            .arg(format!("--filename={}", self.path.display()))
+            .args(arguments)
+            .output()
+            .map_err(|error| failed(error.to_string()))?;
+        if !output.status.success() {
+            let said = [output.stdout, output.stderr].concat();
+            return Err(failed(String::from_utf8_lossy(&said).trim().to_owned()));
+        }
+        bandwidth(&output.stdout, direction).map_err(failed)
+    }
+}
+
+/// Reads fio's report.
+fn bandwidth(report: &[u8], direction: &str) -> Result<f64, String> {
     let report: serde_json::Value =
-        serde_json::from_slice(&output.stdout).map_err(|error| failed(error.to_string()))?;
+        serde_json::from_slice(report).map_err(|error| error.to_string())?;
     report["jobs"][0][direction]["bw_bytes"]
         .as_f64()
         .filter(|rate| *rate > 0.0)
-        .ok_or_else(|| failed("its report has no bandwidth".into()))
+        .ok_or_else(|| "its report has no bandwidth".into())
+}
+
+impl fmt::Display for Fio {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}, io_uring, O_DIRECT", self.version)?;
+        f.write_str(if self.registered { ", fixedbufs, registerfiles" } else { "" })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_report_without_the_figure_is_an_error() {
+        let report = br#"{"jobs": [{"read": {"bw_bytes": 5}, "write": {"bw_bytes": 0}}]}"#;
+        assert_eq!(bandwidth(report, "read"), Ok(5.0));
+        assert!(bandwidth(report, "write").is_err());
+        assert!(bandwidth(b"fio: out of luck", "read").is_err());
+    }
 }

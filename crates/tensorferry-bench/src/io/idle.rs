@@ -25,23 +25,25 @@ pub(super) fn open_ms(choice: Choice) -> Result<Samples> {
 pub(super) fn cpu_share(choice: Choice, length: Duration) -> Result<f64> {
     let engine = open(&Config::of(choice))?;
     sleep(Duration::from_millis(50));
-    let (before, start) = (engine_seconds(), Instant::now());
+    let unknown = || Error::new(Kind::Unsupported, "can't read how long threads ran, in /proc");
+    let (before, start) = (engine_seconds().ok_or_else(unknown)?, Instant::now());
     sleep(length);
-    let share = (engine_seconds() - before) / start.elapsed().as_secs_f64();
+    let used = engine_seconds().ok_or_else(unknown)? - before;
+    let share = used / start.elapsed().as_secs_f64();
     drop(engine);
     Ok(share)
 }
 
-/// Processor time of all threads of engines in this process, from the scheduler's own clock.
-fn engine_seconds() -> f64 {
-    let Ok(threads) = fs::read_dir("/proc/self/task") else { return 0.0 };
-    threads
-        .filter_map(|thread| {
-            let path = thread.ok()?.path();
-            let name = fs::read_to_string(path.join("comm")).ok()?;
+/// Processor time of all threads of engines in this process, from the scheduler's own clock; `None`
+/// when there is none to be seen.
+fn engine_seconds() -> Option<f64> {
+    let mut nanoseconds = Vec::new();
+    for thread in fs::read_dir("/proc/self/task").ok()? {
+        let path = thread.ok()?.path();
+        if fs::read_to_string(path.join("comm")).ok()?.starts_with("ferry-io") {
             let times = fs::read_to_string(path.join("schedstat")).ok()?;
-            name.starts_with("ferry-io").then(|| times.split(' ').next()?.parse::<f64>().ok())?
-        })
-        .sum::<f64>()
-        / 1e9
+            nanoseconds.push(times.split(' ').next()?.parse::<f64>().ok()?);
+        }
+    }
+    (!nanoseconds.is_empty()).then(|| nanoseconds.iter().sum::<f64>() / 1e9)
 }

@@ -5,7 +5,7 @@ mod idle;
 mod workload;
 
 use std::fmt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Duration;
 
 use serde::Serialize;
@@ -14,6 +14,7 @@ use tensorferry::{Error, Kind, Result, Size};
 
 use crate::machine::Machine;
 use crate::sample::Samples;
+use fio::Fio;
 use workload::Workbench;
 
 /// What to run.
@@ -85,14 +86,26 @@ pub struct Report {
     pub directory: PathBuf,
     /// With which engine.
     pub engine: Facts,
-    /// fio's version, when it took part.
-    pub fio: Option<String>,
+    /// Whether transfers went around the page cache: otherwise its speed was measured.
+    pub direct: bool,
+    /// fio's version and settings, or why it did not take part.
+    pub rival: Rival,
     /// Milliseconds to open an engine.
     pub open_ms: Samples,
     /// Share of one processor that an engine uses while nothing is asked of it.
     pub idle_cpu: f64,
     /// A row a case.
     pub rows: Vec<Row>,
+}
+
+/// The other side.
+#[derive(Debug, Clone, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Rival {
+    /// Took part: version and settings.
+    Fio(String),
+    /// Did not, for this reason.
+    None(String),
 }
 
 /// One case, measured.
@@ -113,7 +126,7 @@ pub fn run(plan: &Plan, cases: &[Case], progress: &mut dyn FnMut(&str, f64)) -> 
     check(plan)?;
     progress("writing the file to measure with", 0.0);
     let bench = Workbench::set_up(plan)?;
-    let fio = if plan.compare { fio::version() } else { None };
+    let fio = find_rival(plan, &bench);
     let mut rows = Vec::new();
     for (number, case) in cases.iter().enumerate() {
         let done = number as f64 / cases.len() as f64;
@@ -122,7 +135,7 @@ pub fn run(plan: &Plan, cases: &[Case], progress: &mut dyn FnMut(&str, f64)) -> 
             let done = done + share * round as f64 / plan.repetitions as f64;
             progress(&format!("{case}: {who}"), done);
         };
-        rows.push(measure(plan, &bench, *case, fio.is_some(), &mut tell)?);
+        rows.push(measure(plan, &bench, *case, fio.as_ref().ok(), &mut tell)?);
     }
     progress("opening and idling", 1.0);
     let open_ms = idle::open_ms(plan.choice)?;
@@ -131,11 +144,23 @@ pub fn run(plan: &Plan, cases: &[Case], progress: &mut dyn FnMut(&str, f64)) -> 
         machine: Machine::here(),
         directory: plan.directory.clone(),
         engine: bench.facts(),
-        fio,
+        direct: bench.is_direct(),
+        rival: fio.map_or_else(Rival::None, |fio| Rival::Fio(fio.to_string())),
         open_ms,
         idle_cpu,
         rows,
     })
+}
+
+/// fio, if it is wanted, installed and able to do the work; otherwise why not.
+fn find_rival(plan: &Plan, bench: &Workbench) -> Result<Fio, String> {
+    if !plan.compare {
+        return Err("not asked for".into());
+    }
+    if bench.facts().backend == "memory" {
+        return Err("a disk is no rival for memory".into());
+    }
+    Fio::find(bench.path_for_others(), bench.facts().registered_bytes > 0)
 }
 
 fn check(plan: &Plan) -> Result<()> {
@@ -157,23 +182,31 @@ fn measure(
     plan: &Plan,
     bench: &Workbench,
     case: Case,
-    with_fio: bool,
+    fio: Option<&Fio>,
     tell: &mut dyn FnMut(usize, &str),
 ) -> Result<Row> {
     let (mut ours, mut theirs) = (Vec::new(), Vec::new());
     for round in 0..plan.repetitions {
-        tell(round, "tensorferry");
-        ours.push(bench.sample(case, plan.sample)?);
-        if with_fio {
-            tell(round, "fio");
-            theirs.push(fio::sample(bench.path(), plan, case)?);
+        // Who goes first changes by round: the second finds the device warm.
+        for turn in [round % 2, 1 - round % 2] {
+            match fio {
+                Some(fio) if turn == 1 => {
+                    tell(round, "fio");
+                    theirs.push(fio.sample(plan, case)?);
+                }
+                _ if turn == 0 => {
+                    tell(round, "tensorferry");
+                    ours.push(bench.sample(case, plan.sample)?);
+                }
+                _ => {}
+            }
         }
     }
     let no_samples = || Error::new(Kind::Internal, "a case has no samples");
     let ours = Samples::of(ours).ok_or_else(no_samples)?;
-    let fio = Samples::of(theirs);
-    let ratio = fio.as_ref().map(|fio| ours.median / fio.median);
-    Ok(Row { case, ours, fio, ratio })
+    let rival = Samples::of(theirs);
+    let ratio = rival.as_ref().map(|fio| ours.median / fio.median);
+    Ok(Row { case, ours, fio: rival, ratio })
 }
 
 impl fmt::Display for Report {
@@ -182,9 +215,15 @@ impl fmt::Display for Report {
         writeln!(f, "{processor}, {processors} processors, Linux {kernel}")?;
         writeln!(f, "engine: {} ({})", self.engine.backend, self.engine.why)?;
         writeln!(f, "directory: {}", self.directory.display())?;
-        match &self.fio {
-            Some(version) => writeln!(f, "rival: {version}, io_uring, O_DIRECT, samples in turn")?,
-            None => writeln!(f, "rival: none; install fio to compare (Debian package: fio)")?,
+        if !self.direct {
+            writeln!(
+                f,
+                "no direct I/O here: these are figures of the page cache, not of the disk"
+            )?;
+        }
+        match &self.rival {
+            Rival::Fio(settings) => writeln!(f, "rival: {settings}, samples in turn")?,
+            Rival::None(why) => writeln!(f, "rival: none ({why})")?,
         }
         writeln!(f, "\n{:42} {:>12} {:>12} {:>6}", "", "tensorferry", "fio", "ratio")?;
         for row in &self.rows {
@@ -205,8 +244,4 @@ fn rate(case: Case, bytes_per_second: f64) -> String {
     } else {
         format!("{:.1} k/s", bytes_per_second / case.block_bytes as f64 / 1e3)
     }
-}
-
-fn file_in(directory: &Path) -> PathBuf {
-    directory.join(format!(".tensorferry-bench-{}", std::process::id()))
 }

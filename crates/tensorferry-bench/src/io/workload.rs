@@ -1,7 +1,9 @@
 //! Our side: one thread that keeps a number of operations under way.
 
+use std::cell::Cell;
 use std::collections::VecDeque;
-use std::path::{Path, PathBuf};
+use std::os::fd::AsRawFd;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -9,26 +11,19 @@ use tensorferry::io::{Config, Engine, Facts, File, Mode, Open, Pending, Priority
 use tensorferry::memory::{Block, Pool};
 use tensorferry::{Error, Result};
 
-use super::{CASES, Case, Plan, file_in};
+use super::{CASES, Case, Plan};
 
-/// An engine and a file full of bytes; the file goes with it.
+/// An engine and a file full of random bytes, which has no name.
 pub(super) struct Workbench {
     engine: Arc<dyn Engine>,
     file: File,
     file_bytes: u64,
     large: Pool,
     small: Pool,
-    path: Temporary,
-}
-
-/// A file that is removed in the end, also when the run fails.
-struct Temporary(PathBuf);
-
-impl Drop for Temporary {
-    fn drop(&mut self) {
-        // A file that can't be removed was never made, or is not ours any more.
-        let _ = std::fs::remove_file(&self.0);
-    }
+    /// Keeps the file reachable for a rival after its name is gone.
+    shared: Option<std::fs::File>,
+    /// Goes on from sample to sample, so that none repeats another's offsets.
+    random: Cell<u64>,
 }
 
 impl Workbench {
@@ -41,15 +36,28 @@ impl Workbench {
             (Pool::new(1 << 20, depth_of(true))?, Pool::new(4096, depth_of(false))?);
         let pools = vec![large.clone(), small.clone()];
         let engine = open(&Config { pools, ..Config::of(plan.choice) })?;
-        let path = Temporary(file_in(&plan.directory));
-        let file = engine.open(&path.0, Open::direct(Mode::New))?;
-        let bench = Self { engine, file, file_bytes: plan.file_bytes, large, small, path };
+        let path = plan.directory.join(format!(".tensorferry-bench-{}", std::process::id()));
+        let file = engine.open(&path, Open::direct(Mode::New))?;
+        let shared = std::fs::File::open(&path).ok();
+        // Without a name from now on: it vanishes with this process, however that ends. A file in
+        // memory never had one.
+        let _ = std::fs::remove_file(&path);
+        let random = Cell::new(0x9E37_79B9_7F4A_7C15);
+        let bench =
+            Self { engine, file, shared, file_bytes: plan.file_bytes, large, small, random };
         bench.fill()?;
         Ok(bench)
     }
 
-    pub(super) fn path(&self) -> &Path {
-        &self.path.0
+    /// A name by which another process can open the file while this one lives.
+    pub(super) fn path_for_others(&self) -> PathBuf {
+        let descriptor = self.shared.as_ref().map_or(-1, AsRawFd::as_raw_fd);
+        format!("/proc/{}/fd/{descriptor}", std::process::id()).into()
+    }
+
+    /// Whether transfers go around the page cache.
+    pub(super) fn is_direct(&self) -> bool {
+        self.file.is_direct()
     }
 
     pub(super) fn facts(&self) -> Facts {
@@ -81,6 +89,16 @@ impl Workbench {
         Ok(bytes as f64 / start.elapsed().as_secs_f64())
     }
 
+    /// Xorshift: no pattern, and the same on every run.
+    fn next_random(&self) -> u64 {
+        let mut state = self.random.get();
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        self.random.set(state);
+        state
+    }
+
     fn pool(&self, case: Case) -> &Pool {
         if case.block_bytes > 4096 { &self.large } else { &self.small }
     }
@@ -100,13 +118,16 @@ impl<'a> Turn<'a> {
     fn new(bench: &'a Workbench, case: Case) -> Result<Self> {
         let limit = Duration::from_secs(10);
         let mut free = Vec::with_capacity(case.depth);
-        for number in 0..case.depth {
+        for _ in 0..case.depth {
             let mut lease = bench.pool(case).take_within(limit)?;
-            lease.fill(number as u8 ^ 0x5A);
+            // Bytes that no device can compress or recognise.
+            for word in lease.as_chunks_mut().0 {
+                *word = bench.next_random().to_le_bytes();
+            }
             free.push(Block::from(lease));
         }
         let under_way = VecDeque::with_capacity(case.depth);
-        Ok(Self { bench, case, free, under_way, position: 1, bytes: 0 })
+        Ok(Self { bench, case, free, under_way, position: 0, bytes: 0 })
     }
 
     /// Starts one operation, when all buffers are busy after waiting for the oldest.
@@ -142,16 +163,8 @@ impl<'a> Turn<'a> {
 
     fn next_offset(&mut self) -> u64 {
         let blocks = self.bench.file_bytes / self.case.block_bytes as u64;
-        let block = if self.case.random {
-            // Xorshift: every offset, no pattern, the same on every run.
-            self.position ^= self.position << 13;
-            self.position ^= self.position >> 7;
-            self.position ^= self.position << 17;
-            self.position % blocks
-        } else {
-            self.position += 1;
-            (self.position - 2) % blocks
-        };
-        block * self.case.block_bytes as u64
+        let block = if self.case.random { self.bench.next_random() } else { self.position };
+        self.position += 1;
+        block % blocks * self.case.block_bytes as u64
     }
 }

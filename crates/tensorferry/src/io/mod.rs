@@ -45,7 +45,7 @@ pub use file::{File, Mode, Open};
 pub use pending::{Failed, Pending};
 pub use priority::Priority;
 
-use crate::error::{Kind, Result};
+use crate::error::Result;
 use crate::memory::Block;
 
 /// Moves bytes between files and memory.
@@ -58,7 +58,7 @@ pub trait Engine: Send + Sync {
     fn open(&self, path: &Path, how: Open) -> Result<File>;
 
     /// Fills `into` with the bytes at `offset`. A file that ends too early is
-    /// [`Kind::Truncated`].
+    /// [`Kind::Truncated`](crate::Kind::Truncated).
     fn read(&self, file: &File, offset: u64, into: Block, priority: Priority) -> Pending<Block>;
 
     /// Writes all of `from` at `offset`.
@@ -94,11 +94,7 @@ pub fn open(config: &Config) -> Result<Arc<dyn Engine>> {
         Choice::Ring => driver::ring(config, "asked for"),
         Choice::Threads => driver::threads(config, "asked for".into()),
         Choice::Memory => driver::memory(config),
-        Choice::Auto => match driver::ring(config, "the fastest here") {
-            Err(error) if error.kind() != Kind::OutOfMemory => {
-                driver::threads(config, error.to_string())
-            }
-            result => result,
-        },
+        Choice::Auto => driver::ring(config, "the fastest here")
+            .or_else(|error| driver::threads(config, error.to_string())),
     }
 }
