@@ -10,6 +10,7 @@ use std::time::Duration;
 use rustix::io::Errno;
 
 use super::file::File;
+use crate::error::Result;
 use crate::memory::Part;
 
 /// One request to the kernel.
@@ -36,7 +37,7 @@ pub(super) enum Work {
 /// A transfer that the kernel is done with.
 pub(super) struct Ended {
     pub transfer: Transfer,
-    pub result: Result<usize, Errno>,
+    pub result: std::result::Result<usize, Errno>,
 }
 
 /// How long to wait for the end of a transfer.
@@ -59,7 +60,8 @@ pub(super) trait Backend {
     fn start(&mut self, transfer: Transfer);
 
     /// Starts what was put off and adds every transfer that has ended to `ended`.
-    fn reap(&mut self, patience: Patience, ended: &mut Vec<Ended>);
+    /// An error means that nothing more can be started, ever.
+    fn reap(&mut self, patience: Patience, ended: &mut Vec<Ended>) -> Result<()>;
 
     /// A file is gone; what is held for it can go too.
     fn forget(&mut self, _file: u64) {}

@@ -47,13 +47,13 @@ pub struct Config {
     pub ring_depth: u32,
     /// Transfers under way at once, on threads.
     pub threads: usize,
-    /// Bytes under way at once.
+    /// Bytes under way at once; exceeded by less than one piece.
     pub in_flight_bytes: u64,
     /// Bytes in one transfer: larger operations are cut. A power of two.
     pub piece_bytes: usize,
-    /// Buffers of that size for what is not aligned.
+    /// Buffers of that size for what is not aligned; together never more than `in_flight_bytes`.
     pub staging_buffers: usize,
-    /// Operations accepted and not yet done; a caller with one more waits.
+    /// Operations of one priority accepted and not yet done; a caller with one more waits.
     pub operations_max: usize,
     /// Memory that the ring registers with the kernel, if the memlock limit allows it.
     pub pools: Vec<Pool>,
@@ -86,6 +86,12 @@ impl Config {
         Self { choice, ..Self::default() }
     }
 
+    /// How many staging buffers there will be.
+    pub(super) fn staging_slots(&self) -> usize {
+        let fitting = self.in_flight_bytes / self.piece_bytes as u64;
+        self.staging_buffers.min(usize::try_from(fitting).unwrap_or(usize::MAX)).max(1)
+    }
+
     pub(super) fn check(&self) -> Result<()> {
         let piece = self.piece_bytes;
         let complaint = if !(1..=4096).contains(&self.ring_depth) {
@@ -96,6 +102,9 @@ impl Config {
             format!("piece_bytes is {piece}, it must be a power of two from {ALIGNMENT} to 2^30")
         } else if self.in_flight_bytes == 0 || self.in_flight_bytes > 1 << 40 {
             format!("in_flight_bytes is {}, it must be from 1 to 2^40", self.in_flight_bytes)
+        } else if piece as u64 > self.in_flight_bytes {
+            let limit = self.in_flight_bytes;
+            format!("piece_bytes is {piece}, it must not exceed in_flight_bytes, {limit}")
         } else if !(1..=4096).contains(&self.staging_buffers) {
             format!("staging_buffers is {}, it must be from 1 to 4096", self.staging_buffers)
         } else if self.operations_max == 0 {

@@ -2,17 +2,20 @@
 //! priority, and answers when all bytes have moved.
 //!
 //! ```text
-//!   callers ──► inbox ──► operations ──► schedule ──► backend ──► kernel
-//!                (bounded)    ▲  short, EINTR, EAGAIN     │
-//!                             └──────── ended ◄───────────┘──► promise
+//!   callers ──► door ──► operations ──► schedule ──► backend ──► kernel
+//!               (bounded)    ▲  short, EINTR, EAGAIN     │
+//!                            └──────── ended ◄───────────┘──► promise
 //! ```
 //!
-//! All state but the inbox belongs to the driver's thread. The inbox is a list under a lock and
-//! says whether the driver is asleep: callers ring the backend's waker only then, so that a busy
-//! driver costs them no system call and an idle one costs the machine nothing.
+//! All state but the door belongs to the driver's thread. Stopping the engine, or dropping its last
+//! handle, closes the door; the driver finishes what it has accepted and ends. Should it end early,
+//! by a panic or because the kernel takes no more requests, every promise is answered all the same:
+//! dropped ones say `Closed`.
 //!
-//! Dropping the last handle closes the inbox; the driver finishes what it has accepted and ends.
+//! At most one sync of a file is under way. The kernel reports a failed one once, to whoever asks
+//! first; a second one beside it would be told that all is well.
 
+use std::collections::{HashMap, VecDeque};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -21,6 +24,7 @@ use std::thread::JoinHandle;
 use slab::Slab;
 
 use super::backend::{Backend, Ended, Patience, Waker};
+use super::door::Door;
 use super::faulty::Faulty;
 use super::file::{File, Home, Open};
 use super::flight::Flight;
@@ -36,47 +40,26 @@ use super::threads::Threads;
 use super::{Config, Engine, Facts};
 use crate::error::{Error, Kind, Result};
 use crate::memory::{Block, Pool};
-use crate::sync::{Condvar, Mutex, lock, wait};
+use crate::sync::{Mutex, lock};
 
 /// What a backend is made of, on the thread that will use it.
-pub(super) struct Opened {
-    pub backend: Box<dyn Backend>,
-    pub waker: Arc<dyn Waker>,
-    pub facts: Facts,
+struct Opened {
+    backend: Box<dyn Backend>,
+    waker: Arc<dyn Waker>,
+    facts: Facts,
 }
 
 /// An engine that drives a backend; see the [module](self).
-pub(super) struct Driven {
+struct Driven {
     door: Arc<Door>,
     directory: Option<Directory>,
     facts: Facts,
-    process: u32,
-    thread: Option<JoinHandle<()>>,
-}
-
-/// Where callers and the driver's thread meet.
-struct Door {
-    engine: u64,
-    operations_max: usize,
-    inbox: Mutex<Inbox>,
-    room: Condvar,
-    waker: Arc<dyn Waker>,
-    meter: Meter,
-}
-
-#[derive(Default)]
-struct Inbox {
-    operations: Vec<Operation>,
-    closed_files: Vec<u64>,
-    /// Operations accepted and not yet done.
-    open: usize,
-    asleep: bool,
-    closed: bool,
+    thread: Mutex<Option<JoinHandle<()>>>,
 }
 
 impl Driven {
     /// Starts the driver's thread, and on it the backend.
-    pub(super) fn start(
+    fn start(
         config: &Config,
         directory: Option<Directory>,
         open: impl FnOnce(&Config, &Pool) -> Result<Opened> + Send + 'static,
@@ -84,19 +67,16 @@ impl Driven {
         static NEXT_ENGINE: AtomicU64 = AtomicU64::new(0);
         let engine = NEXT_ENGINE.fetch_add(1, Ordering::Relaxed);
         let config = config.clone();
-        let operations_max = config.operations_max;
         let meter = Meter::new(&config.metrics)?;
         let (sender, receiver) = std::sync::mpsc::channel();
         let thread = std::thread::Builder::new().name("ferry-io".into()).spawn(move || {
-            let staging = Pool::new(config.piece_bytes, config.staging_buffers);
+            let staging = Pool::new(config.piece_bytes, config.staging_slots());
             let opened = staging.and_then(|staging| Ok((open(&config, &staging)?, staging)));
             let (opened, staging) = match opened {
                 Ok(opened) => opened,
                 Err(error) => return drop(sender.send(Err(error))),
             };
-            let (inbox, room) = (Mutex::default(), Condvar::new());
-            let door = Door { engine, operations_max, inbox, room, waker: opened.waker, meter };
-            let door = Arc::new(door);
+            let door = Arc::new(Door::new(engine, config.operations_max, opened.waker, meter));
             if sender.send(Ok((Arc::clone(&door), opened.facts))).is_ok() {
                 Driver::new(&config, door, opened.backend, staging).run();
             }
@@ -104,21 +84,16 @@ impl Driven {
         let thread = thread.map_err(|error| Error::from_io(error, "can't start the I/O thread"))?;
         let stopped = || Error::new(Kind::Internal, "the I/O thread stopped while it started");
         let (door, facts) = receiver.recv().map_err(|_| stopped())??;
-        let process = std::process::id();
-        Ok(Self { door, directory, facts, process, thread: Some(thread) })
+        Ok(Self { door, directory, facts, thread: Mutex::new(Some(thread)) })
     }
 
     fn submit(&self, operation: Operation) {
-        let meter = &self.door.meter;
-        if self.process != std::process::id() {
-            let error = "this engine was opened before the process was forked; open a new one here";
-            return refuse(operation, Error::new(Kind::Closed, error), meter);
-        }
-        if operation.file.engine() != self.door.engine {
+        if operation.file.engine() == self.door.engine {
+            self.door.accept(operation);
+        } else {
             let error = Error::invalid("the file was opened by another engine");
-            return refuse(operation, error, meter);
+            self.door.refuse(operation, error);
         }
-        self.door.accept(operation);
     }
 
     fn move_bytes(
@@ -135,7 +110,7 @@ impl Driven {
         let is_empty = job.len == 0;
         let operation = Operation::new(file.clone(), priority, Job::Move(job));
         match refused {
-            Some(error) => refuse(operation, error, &self.door.meter),
+            Some(error) => self.door.refuse(operation, error),
             None if is_empty => operation.finish(&self.door.meter),
             None => self.submit(operation),
         }
@@ -160,11 +135,6 @@ fn refusal(file: &File, flow: Flow, offset: u64, block: &Block) -> Option<Error>
         Flow::Write => file.check_not_poisoned().err(),
         Flow::Read => None,
     }
-}
-
-fn refuse(mut operation: Operation, error: Error, meter: &Meter) {
-    operation.fail(error);
-    operation.finish(meter);
 }
 
 impl Engine for Driven {
@@ -193,12 +163,23 @@ impl Engine for Driven {
     fn sync(&self, file: &File, priority: Priority) -> Pending<()> {
         let (promise, pending) = promise();
         let job = Job::Sync { promise, started: false };
-        let operation = Operation::new(file.clone(), priority, job);
-        match file.check_not_poisoned() {
-            Err(error) => refuse(operation, error, &self.door.meter),
-            Ok(()) => self.submit(operation),
-        }
+        self.submit(Operation::new(file.clone(), priority, job));
         pending
+    }
+
+    fn stop(&self) {
+        if !self.door.is_at_home() {
+            return;
+        }
+        self.door.close("the engine was stopped");
+        // A keeper of somebody's memory may own the last handle, and be dropped by the driver: it
+        // can't wait for itself, and ends by itself.
+        if !self.door.is_driver()
+            && let Some(thread) = lock(&self.thread).take()
+        {
+            // A driver that panicked has answered its promises by dropping them.
+            let _ = thread.join();
+        }
     }
 
     fn facts(&self) -> &Facts {
@@ -208,48 +189,10 @@ impl Engine for Driven {
 
 impl Drop for Driven {
     fn drop(&mut self) {
-        if self.process != std::process::id() {
-            return;
-        }
-        let mut inbox = lock(&self.door.inbox);
-        inbox.closed = true;
-        drop(inbox);
-        self.door.waker.wake();
-        if let Some(thread) = self.thread.take() {
-            // A driver that panicked has answered its promises by dropping them.
-            let _ = thread.join();
-        }
-    }
-}
-
-impl Door {
-    /// Hands an operation to the driver; waits while too many are open.
-    fn accept(&self, operation: Operation) {
-        let mut inbox = lock(&self.inbox);
-        while inbox.open >= self.operations_max && !inbox.closed {
-            inbox = wait(&self.room, inbox, None).0;
-        }
-        if inbox.closed {
-            drop(inbox);
-            let error = Error::new(Kind::Closed, "the engine has stopped");
-            return refuse(operation, error, &self.meter);
-        }
-        inbox.open += 1;
-        inbox.operations.push(operation);
-        self.ring(inbox);
-    }
-
-    fn file_closed(&self, file: u64) {
-        let mut inbox = lock(&self.inbox);
-        inbox.closed_files.push(file);
-        self.ring(inbox);
-    }
-
-    fn ring(&self, mut inbox: crate::sync::MutexGuard<'_, Inbox>) {
-        let asleep = std::mem::take(&mut inbox.asleep);
-        drop(inbox);
-        if asleep {
-            self.waker.wake();
+        self.stop();
+        if !self.door.is_at_home() {
+            // The thread's number may belong to a thread of this child: it must not be detached.
+            std::mem::forget(lock(&self.thread).take());
         }
     }
 }
@@ -261,9 +204,12 @@ struct Driver {
     schedule: Schedule,
     operations: Slab<Operation>,
     flights: Slab<Flight>,
+    /// Files with a sync under way, and the syncs that stand behind it.
+    syncs: HashMap<u64, VecDeque<usize>>,
     staging: Pool,
     piece_bytes: usize,
-    finished: usize,
+    /// Operations done since the door was last told, by priority.
+    finished: [usize; 4],
 }
 
 impl Driver {
@@ -274,10 +220,11 @@ impl Driver {
             schedule: Schedule::new(limits),
             operations: Slab::new(),
             flights: Slab::with_capacity(backend.depth()),
+            syncs: HashMap::new(),
             backend,
             staging,
             piece_bytes: config.piece_bytes,
-            finished: 0,
+            finished: [0; 4],
         }
     }
 
@@ -285,8 +232,12 @@ impl Driver {
         let mut ended = Vec::new();
         while self.take_in() {
             self.start_pieces();
-            let patience = if self.may_sleep() { Patience::Unlimited } else { Patience::None };
-            self.backend.reap(patience, &mut ended);
+            let may_sleep = self.finished == [0; 4] && self.door.fall_asleep();
+            let patience = if may_sleep { Patience::Unlimited } else { Patience::None };
+            if self.backend.reap(patience, &mut ended).is_err() {
+                // The kernel takes no more requests. What is in flight stays with the backend.
+                return;
+            }
             for ended in ended.drain(..) {
                 self.land(ended);
             }
@@ -295,35 +246,21 @@ impl Driver {
 
     /// Takes in what callers have left; `false` when there will never be more to do.
     fn take_in(&mut self) -> bool {
-        let mut inbox = lock(&self.door.inbox);
-        inbox.asleep = false;
-        let finished = std::mem::take(&mut self.finished);
-        inbox.open -= finished;
-        let operations = std::mem::take(&mut inbox.operations);
-        let closed_files = std::mem::take(&mut inbox.closed_files);
-        let is_over = inbox.closed && inbox.open == 0;
-        drop(inbox);
-        if finished > 0 {
-            self.door.room.notify_all();
-        }
-        for file in closed_files {
+        let delivery = self.door.take(&mut self.finished);
+        for file in delivery.closed_files {
             self.backend.forget(file);
         }
-        for mut operation in operations {
-            operation.queued = true;
-            let priority = operation.priority;
+        for operation in delivery.operations {
             let key = self.operations.insert(operation);
-            self.schedule.enqueue(priority, key);
+            self.enqueue(key);
         }
-        !is_over
+        !delivery.is_last
     }
 
-    /// Goes to sleep unless something has come in or was finished since the last look.
-    fn may_sleep(&mut self) -> bool {
-        let mut inbox = lock(&self.door.inbox);
-        let nothing_new = inbox.operations.is_empty() && inbox.closed_files.is_empty();
-        inbox.asleep = nothing_new && self.finished == 0;
-        inbox.asleep
+    fn enqueue(&mut self, key: usize) {
+        let operation = &mut self.operations[key];
+        operation.queued = true;
+        self.schedule.enqueue(operation.priority, key);
     }
 
     fn start_pieces(&mut self) {
@@ -332,14 +269,33 @@ impl Driver {
             if operation.is_pointless() {
                 operation.fail(Error::new(Kind::Closed, "nobody waits for this read any more"));
             }
-            if operation.has_more() {
-                self.start_piece(priority, key);
-            } else {
-                operation.queued = false;
+            if !operation.has_more() || !self.may_start(key) {
+                self.operations[key].queued = false;
                 self.schedule.dismiss(priority);
                 self.finish_if_done(key);
+            } else {
+                self.start_piece(priority, key);
             }
         }
+    }
+
+    /// Whether the operation may start now: a sync stands behind another one of its file, and fails
+    /// behind one that failed.
+    fn may_start(&mut self, key: usize) -> bool {
+        let operation = &mut self.operations[key];
+        if !matches!(operation.job, Job::Sync { .. }) {
+            return true;
+        }
+        if let Some(behind) = self.syncs.get_mut(&operation.file.id()) {
+            behind.push_back(key);
+            return false;
+        }
+        if let Err(error) = operation.file.check_not_poisoned() {
+            operation.fail(error);
+            return false;
+        }
+        self.syncs.insert(operation.file.id(), VecDeque::new());
+        true
     }
 
     fn start_piece(&mut self, priority: Priority, key: usize) {
@@ -379,9 +335,16 @@ impl Driver {
             Landing::Short => self.door.meter.short.add(1),
             Landing::Hindered => self.door.meter.hindered.add(1),
         }
+        let (file, is_sync) = (operation.file.id(), matches!(operation.job, Job::Sync { .. }));
         if operation.has_more() && !operation.queued {
             operation.queued = true;
             self.schedule.enqueue_first(operation.priority, key);
+        }
+        if is_sync {
+            // A sync that goes again starts like a new one, in front of those behind it.
+            for behind in self.syncs.remove(&file).into_iter().flatten() {
+                self.enqueue(behind);
+            }
         }
         self.finish_if_done(key);
     }
@@ -389,9 +352,17 @@ impl Driver {
     fn finish_if_done(&mut self, key: usize) {
         let operation = &self.operations[key];
         if operation.in_flight == 0 && !operation.queued && !operation.has_more() {
-            self.finished += 1;
+            self.finished[operation.priority as usize] += 1;
             self.operations.remove(key).finish(&self.door.meter);
         }
+    }
+}
+
+impl Drop for Driver {
+    fn drop(&mut self) {
+        // First of all, so that nobody waits for what comes next: the backend may take a while.
+        self.door.desert();
+        self.operations.clear();
     }
 }
 

@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use rustix::io::Errno;
 
 use super::backend::{Backend, Ended, Patience, Transfer, Work};
+use crate::error::Result;
 use crate::memory::ALIGNMENT;
 use crate::sync::{Mutex, lock};
 
@@ -225,7 +226,7 @@ impl Backend for Faulty {
         }
     }
 
-    fn reap(&mut self, patience: Patience, ended: &mut Vec<Ended>) {
+    fn reap(&mut self, patience: Patience, ended: &mut Vec<Ended>) -> Result<()> {
         let patience = match (self.start_due(), patience) {
             _ if !self.failed.is_empty() => Patience::None,
             (Some(due), Patience::Unlimited) => Patience::AtMost(due),
@@ -233,7 +234,7 @@ impl Backend for Faulty {
             (_, patience) => patience,
         };
         let known = ended.len();
-        self.inner.reap(patience, ended);
+        self.inner.reap(patience, ended)?;
         for ended in &mut ended[known..] {
             if self.torn == Some(ended.transfer.token) {
                 self.torn = None;
@@ -241,6 +242,7 @@ impl Backend for Faulty {
             }
         }
         ended.append(&mut self.failed);
+        Ok(())
     }
 
     fn forget(&mut self, file: u64) {

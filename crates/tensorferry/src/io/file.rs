@@ -14,7 +14,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use rustix::fs::{AtFlags, CWD, FallocateFlags, FileType, Mode as Permissions, OFlags, StatxFlags};
-use rustix::io::Errno;
+use rustix::io::{Errno, retry_on_intr};
+
+use super::memory::set_len;
 
 use crate::error::{Error, Kind, Result};
 use crate::memory::ALIGNMENT;
@@ -93,7 +95,8 @@ struct Direct {
 /// What direct transfers must be multiples of.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Geometry {
-    /// Offsets and lengths; at least a page, so that a page is never half direct, half cached.
+    /// Offsets and lengths; at least a page, so that a page is never half direct, half cached:
+    /// then the kernel could not keep the two coherent.
     pub block: usize,
     /// Addresses.
     pub memory: usize,
@@ -113,7 +116,8 @@ impl File {
                 Mode::New => OFlags::RDWR | OFlags::CREATE | OFlags::EXCL,
             };
         let permissions = Permissions::from_raw_mode(0o666);
-        let buffered = rustix::fs::openat(CWD, path, flags, permissions).map_err(failed)?;
+        let buffered = retry_on_intr(|| rustix::fs::openat(CWD, path, flags, permissions));
+        let buffered = buffered.map_err(failed)?;
         let direct = if how.direct { Direct::reopen(&buffered, how.mode) } else { None };
         let storage = Storage::Disk { buffered, direct };
         Ok(Self::new(path, how.mode != Mode::Read, storage, home))
@@ -164,18 +168,23 @@ impl File {
     /// Cuts the file, or extends it with zeros.
     pub fn set_len(&self, len: u64) -> Result<()> {
         match &self.0.storage {
-            Storage::Memory(content) => lock(content).resize(len as usize, 0),
-            Storage::Disk { buffered, .. } => rustix::fs::ftruncate(buffered, len)
-                .map_err(|errno| self.error(errno, "can't set the length of file"))?,
+            Storage::Memory(content) => set_len(&mut lock(content), len),
+            Storage::Disk { buffered, .. } => {
+                retry_on_intr(|| rustix::fs::ftruncate(buffered, len))
+            }
         }
-        Ok(())
+        .map_err(|errno| self.error(errno, "can't set the length of file").with("length", len))
     }
 
     /// Reserves room for the first `len` bytes, so that a full disk shows now and extents are
     /// contiguous. File systems that can't are left to find room as they go.
     pub fn reserve(&self, len: u64) -> Result<()> {
         let Storage::Disk { buffered, .. } = &self.0.storage else { return Ok(()) };
-        match rustix::fs::fallocate(buffered, FallocateFlags::KEEP_SIZE, 0, len) {
+        if len == 0 {
+            return Ok(());
+        }
+        let keep = FallocateFlags::KEEP_SIZE;
+        match retry_on_intr(|| rustix::fs::fallocate(buffered, keep, 0, len)) {
             Err(Errno::OPNOTSUPP | Errno::NOSYS) | Ok(()) => Ok(()),
             Err(errno) => Err(self.error(errno, "can't reserve room for file")),
         }
@@ -279,11 +288,13 @@ impl Geometry {
         let stat = rustix::fs::statx(file, c"", AtFlags::EMPTY_PATH, StatxFlags::DIOALIGN).ok()?;
         if stat.stx_mask & StatxFlags::DIOALIGN.bits() == 0 {
             // Before Linux 6.1 nobody tells; a page satisfies every device.
-            return Some(Self { block: ALIGNMENT, memory: ALIGNMENT });
+            let block = ALIGNMENT.max(rustix::param::page_size());
+            return Some(Self { block, memory: ALIGNMENT });
         }
         let (block, memory) = (stat.stx_dio_offset_align as usize, stat.stx_dio_mem_align as usize);
         let possible = block.is_power_of_two() && memory.is_power_of_two();
-        possible.then_some(Self { block: block.max(ALIGNMENT), memory })
+        let block = block.max(ALIGNMENT).max(rustix::param::page_size());
+        possible.then_some(Self { block, memory })
     }
 }
 

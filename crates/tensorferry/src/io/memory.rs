@@ -62,6 +62,17 @@ impl Memory {
     }
 }
 
+/// Cuts a file in memory, or extends it with zeros.
+pub(super) fn set_len(content: &mut Vec<u8>, len: u64) -> Result<(), Errno> {
+    if len > FILE_LEN_MAX {
+        return Err(Errno::FBIG);
+    }
+    let len = usize::try_from(len).map_err(|_| Errno::FBIG)?;
+    content.try_reserve(len.saturating_sub(content.len())).map_err(|_| Errno::NOSPC)?;
+    content.resize(len, 0);
+    Ok(())
+}
+
 fn carry_out(transfer: &mut Transfer) -> Result<usize, Errno> {
     let mut content = lock(transfer.file.content().ok_or(Errno::BADF)?);
     let start = usize::try_from(transfer.offset).map_err(|_| Errno::FBIG)?;
@@ -77,13 +88,8 @@ fn carry_out(transfer: &mut Transfer) -> Result<usize, Errno> {
         Work::Write(part) => {
             let part = &part[..transfer.len];
             let end = start.checked_add(part.len()).ok_or(Errno::FBIG)?;
-            if end as u64 > FILE_LEN_MAX {
-                return Err(Errno::FBIG);
-            }
             if content.len() < end {
-                let more = end - content.len();
-                content.try_reserve(more).map_err(|_| Errno::NOSPC)?;
-                content.resize(end, 0);
+                set_len(&mut content, end as u64)?;
             }
             content[start..end].copy_from_slice(part);
             Ok(part.len())
@@ -101,7 +107,7 @@ impl Backend for Memory {
         self.ended.push(Ended { transfer, result });
     }
 
-    fn reap(&mut self, patience: Patience, ended: &mut Vec<Ended>) {
+    fn reap(&mut self, patience: Patience, ended: &mut Vec<Ended>) -> Result<()> {
         let deadline = match patience {
             Patience::AtMost(limit) => Instant::now().checked_add(limit),
             Patience::None | Patience::Unlimited => None,
@@ -113,6 +119,7 @@ impl Backend for Memory {
         }
         *rung = false;
         ended.append(&mut self.ended);
+        Ok(())
     }
 }
 

@@ -20,6 +20,7 @@
 
 mod backend;
 mod config;
+mod door;
 mod driver;
 mod faulty;
 mod file;
@@ -67,6 +68,10 @@ pub trait Engine: Send + Sync {
     /// Makes every write to the file that was done before survive a power cut. Once it has failed,
     /// the file takes no more writes.
     fn sync(&self, file: &File, priority: Priority) -> Pending<()>;
+
+    /// Accepts nothing more, and returns when all that was accepted is done. Dropping the last
+    /// handle does the same.
+    fn stop(&self);
 
     /// What this engine is.
     fn facts(&self) -> &Facts;

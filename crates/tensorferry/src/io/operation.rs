@@ -124,13 +124,12 @@ impl Operation {
         let Ended { transfer, result } = ended;
         let (direct, offset) = (transfer.direct, flight.offset);
         let moved = *result.as_ref().unwrap_or(&0);
-        let asked = transfer.len;
-        let landing = match &result {
-            Ok(_) if moved == asked => Landing::Whole,
-            Ok(_) => Landing::Short,
-            Err(_) => Landing::Hindered,
-        };
         let landed = flight.land(transfer.work, moved);
+        let landing = match (&result, &landed) {
+            (Err(_), _) => Landing::Hindered,
+            (Ok(_), Some((part, arrived))) if *arrived < part.len() => Landing::Short,
+            (Ok(_), _) => Landing::Whole,
+        };
         match (&mut self.job, landed) {
             (Job::Sync { started, .. }, _) => match result {
                 Ok(_) => {}
@@ -180,7 +179,7 @@ impl Operation {
         } else if is_passing(errno) && self.retries < RETRIES_MAX {
             self.retries += 1;
         } else if let Job::Move(job) = &self.job {
-            self.fail(Error::from_errno(errno, job.describe()));
+            self.fail(Error::from_errno(errno, job.describe()).retryable(is_passing(errno)));
         }
     }
 

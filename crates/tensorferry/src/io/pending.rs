@@ -28,6 +28,8 @@ pub struct Failed {
 }
 
 struct Cell<T> {
+    /// The process whose engine will answer: a forked child would wait for ever.
+    process: u32,
     outcome: Mutex<Option<Result<T, Failed>>>,
     done: Condvar,
 }
@@ -35,11 +37,20 @@ struct Cell<T> {
 impl<T> Pending<T> {
     /// Whether waiting would return at once.
     pub fn is_done(&self) -> bool {
-        lock(&self.0.outcome).is_some()
+        self.is_orphan() || lock(&self.0.outcome).is_some()
+    }
+
+    /// Whether the operation was started before this process was forked. The answer, if any, goes
+    /// to the parent; even the lock may stay taken here for ever.
+    fn is_orphan(&self) -> bool {
+        self.0.process != std::process::id()
     }
 
     /// Waits at most `limit`; whether the operation is done.
     pub fn wait_within(&self, limit: Duration) -> bool {
+        if self.is_orphan() {
+            return true;
+        }
         let deadline = Instant::now().checked_add(limit);
         let mut outcome = lock(&self.0.outcome);
         while outcome.is_none() {
@@ -54,6 +65,10 @@ impl<T> Pending<T> {
 
     /// Waits until the operation is done and gives its memory back.
     pub fn wait(self) -> Result<T, Failed> {
+        if self.is_orphan() {
+            let why = "the operation was started before the process was forked";
+            return Err(Error::new(Kind::Closed, why).into());
+        }
         let mut outcome = lock(&self.0.outcome);
         loop {
             match outcome.take() {
@@ -93,7 +108,8 @@ pub(super) struct Promise<T>(Option<Arc<Cell<T>>>);
 
 /// A promise and its caller's end.
 pub(super) fn promise<T>() -> (Promise<T>, Pending<T>) {
-    let cell = Arc::new(Cell { outcome: Mutex::new(None), done: Condvar::new() });
+    let (outcome, done) = (Mutex::new(None), Condvar::new());
+    let cell = Arc::new(Cell { process: std::process::id(), outcome, done });
     (Promise(Some(Arc::clone(&cell))), Pending(cell))
 }
 

@@ -139,10 +139,15 @@ mod tests {
             let flow = if read { Flow::Read } else { Flow::Write };
             let sizes = Sizes { piece_max: 1 << 16, staging };
             let mut end = offset;
+            let mut cached_blocks = std::collections::HashSet::new();
+            let mut direct_blocks = std::collections::HashSet::new();
             for (at, len, address, way) in pieces(Range { flow, offset, len, address }, sizes) {
                 prop_assert_eq!(at, end);
                 end += len as u64;
                 let whole = at.is_multiple_of(4096) && len.is_multiple_of(4096);
+                let blocks = at / 4096..end.div_ceil(4096);
+                let cached = way == Way::Buffered;
+                if cached { &mut cached_blocks } else { &mut direct_blocks }.extend(blocks);
                 match way {
                     Way::Direct => prop_assert!(whole && address.is_multiple_of(512)),
                     Way::Staged { lead, span } => {
@@ -151,10 +156,11 @@ mod tests {
                         prop_assert!((at - lead as u64).is_multiple_of(4096));
                         prop_assert!(read || (whole && lead == 0 && span == len));
                     }
-                    // No write through the page cache may share a page with a direct one.
                     Way::Buffered => prop_assert!(len <= 1 << 16),
                 }
             }
+            // No write through the page cache shares a page with a direct one.
+            prop_assert!(read || cached_blocks.is_disjoint(&direct_blocks));
             prop_assert_eq!(end, offset + len as u64);
         }
     }

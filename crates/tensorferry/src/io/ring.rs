@@ -33,6 +33,12 @@ const REGISTERED_FILES_MAX: u32 = 256;
 /// The kernel takes at most this much in one registered buffer.
 const REGISTERED_BUFFER_LEN_MAX: usize = 1 << 30;
 
+/// Calls in a row that may be refused for no known reason.
+const FAILURES_MAX: u32 = 1000;
+
+/// Between a refused call and the next.
+const PAUSE: Duration = Duration::from_millis(1);
+
 /// The completion that says that the eventfd was rung.
 const WAKE: u64 = u64::MAX;
 
@@ -41,6 +47,8 @@ pub(super) struct Ring {
     depth: u32,
     bell: Arc<Bell>,
     bell_is_polled: bool,
+    /// Calls in a row that the kernel refused.
+    failures: u32,
     transfers: Slab<Transfer>,
     /// Transfers of files that this ring can't know, given back at the next look.
     refused: Vec<Ended>,
@@ -64,6 +72,7 @@ impl Ring {
             depth,
             bell: Arc::clone(&bell),
             bell_is_polled: false,
+            failures: 0,
             transfers: Slab::with_capacity(depth as usize),
             refused: Vec::new(),
             files: FileTable::register(&kernel),
@@ -78,13 +87,12 @@ impl Ring {
         self.buffers.ranges.iter().map(|range| range.len() as u64).sum()
     }
 
+    /// There is room: the queue has a place for each transfer of the depth, and one for the bell.
     fn push(&mut self, entry: &squeue::Entry) {
         // SAFETY: what the entry points to is owned by `self.transfers` until its completion is
         // seen, or, for the bell, is nothing but a descriptor that `self` keeps open.
-        while unsafe { self.kernel.submission().push(entry) }.is_err() {
-            // The queue is as long as the depth: it can only be full of entries not yet submitted.
-            let _ = self.kernel.submit();
-        }
+        let pushed = unsafe { self.kernel.submission().push(entry) };
+        debug_assert!(pushed.is_ok(), "more transfers were started than the depth allows");
     }
 
     fn entry_of(&mut self, transfer: &Transfer) -> Result<squeue::Entry, Errno> {
@@ -122,16 +130,51 @@ impl Ring {
         })
     }
 
-    /// Submits and waits; errors of the call itself pass (interrupted, busy) or show up again.
-    fn enter(&self, patience: Patience) {
-        let _ = match patience {
+    /// Submits and waits.
+    fn enter(&mut self, patience: Patience) -> Result<()> {
+        let entered = match patience {
             Patience::None => self.kernel.submit(),
+            Patience::Unlimited if self.transfers.is_empty() => self.idle(),
             Patience::Unlimited => self.kernel.submit_and_wait(1),
             Patience::AtMost(limit) => {
                 let limit = Timespec::from(limit);
                 self.kernel.submitter().submit_with_args(1, &SubmitArgs::new().timespec(&limit))
             }
         };
+        let Err(error) = entered else {
+            self.failures = 0;
+            return Ok(());
+        };
+        match error.raw_os_error() {
+            Some(libc::EINTR | libc::ETIME) => Ok(()),
+            // Short of memory, or completions have to be taken out first: both pass.
+            Some(libc::EAGAIN | libc::EBUSY | libc::ENOMEM) => {
+                std::thread::sleep(PAUSE);
+                Ok(())
+            }
+            _ if self.failures < FAILURES_MAX => {
+                self.failures += 1;
+                std::thread::sleep(PAUSE);
+                Ok(())
+            }
+            _ => Err(Error::from_io(error, "the kernel takes no more requests")),
+        }
+    }
+
+    /// Waits for the bell with nothing in flight. Where the kernel can be told so (Linux 6.15), this
+    /// is not shown as waiting for I/O, which would look like a busy disk.
+    fn idle(&mut self) -> std::io::Result<usize> {
+        const NO_IOWAIT: u32 = 1 << 7;
+        const GETEVENTS: u32 = 1;
+        if !self.kernel.params().is_feature_no_iowait() {
+            return self.kernel.submit_and_wait(1);
+        }
+        let entries = self.kernel.submission().len() as u32;
+        // SAFETY: no argument is passed along, and the entries are those of `push`.
+        unsafe {
+            let submitter = self.kernel.submitter();
+            submitter.enter::<libc::sigset_t>(entries, 1, GETEVENTS | NO_IOWAIT, None)
+        }
     }
 
     fn poll_bell(&mut self) {
@@ -166,13 +209,14 @@ fn set_up(depth: u32) -> Result<IoUring> {
     lean.setup_single_issuer().setup_defer_taskrun().setup_taskrun_flag();
     let mut cooperative = IoUring::builder();
     cooperative.setup_coop_taskrun().setup_taskrun_flag();
-    let build =
-        |mut builder: io_uring::Builder| builder.setup_cqsize(2 * depth).dontfork().build(depth);
+    let build = |mut builder: io_uring::Builder| {
+        builder.setup_cqsize(2 * (depth + 1)).dontfork().build(depth + 1)
+    };
     let ring = build(lean)
         .or_else(|_| build(cooperative))
         .or_else(|_| build(IoUring::builder()))
         .map_err(refused)?;
-    // Multishot polls and sparse tables came with it, in Linux 5.13.
+    // Multishot polls came with it, in Linux 5.13.
     if !ring.params().is_feature_resource_tagging() || !ring.params().is_feature_ext_arg() {
         return Err(refused(std::io::Error::from_raw_os_error(libc::ENOSYS)));
     }
@@ -194,13 +238,14 @@ impl Backend for Ring {
         }
     }
 
-    fn reap(&mut self, patience: Patience, ended: &mut Vec<Ended>) {
+    fn reap(&mut self, patience: Patience, ended: &mut Vec<Ended>) -> Result<()> {
         if !self.bell_is_polled {
             self.poll_bell();
         }
-        self.enter(if self.refused.is_empty() { patience } else { Patience::None });
+        self.enter(if self.refused.is_empty() { patience } else { Patience::None })?;
         self.collect(ended);
         ended.append(&mut self.refused);
+        Ok(())
     }
 
     fn forget(&mut self, file: u64) {
@@ -224,7 +269,7 @@ impl Drop for Ring {
             if self.transfers.is_empty() {
                 return;
             }
-            self.enter(Patience::AtMost(Duration::from_millis(100)));
+            let _ = self.enter(Patience::AtMost(Duration::from_millis(100)));
             self.collect(&mut ended);
         }
         std::mem::forget(std::mem::take(&mut self.transfers));

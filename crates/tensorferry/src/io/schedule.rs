@@ -3,11 +3,13 @@
 //! Each priority has a lane of operations that still have pieces to start. Lanes share the disk by
 //! *virtual time*: a lane's clock advances by the bytes it started divided by its weight, and the
 //! lane with the smallest clock goes next. So a lane with work gets at least its share of a
-//! saturated disk, whatever the others do, and nobody starves. A lane that was idle takes up the
-//! clock of the busiest lane behind, so that it can't save up time and then shut the others out.
+//! saturated disk, whatever the others do, and nobody starves. The clock of the lane served last is
+//! the schedule's *now*; a lane that was idle starts from now, so that it can neither save up time
+//! and shut the others out, nor be shut out for what it did long ago.
 //!
-//! Bytes and transfers in flight are bounded. The other lanes together fill at most three quarters
-//! of the window: a consumer that stands still never queues behind a window full of background
+//! Bytes and transfers in flight are bounded; bytes by less than one piece more than the limit,
+//! since a piece starts while any of the window is free. The lanes other than
+//! [`Priority::Waiting`] together fill at most three quarters of either: a consumer that stands still never queues behind a window full of background
 //! work. They are bounded by what *they* have in flight, not by what all have: otherwise consumers
 //! that keep the window full would starve them.
 
@@ -26,11 +28,19 @@ pub(super) struct Limits {
 pub(super) struct Schedule {
     limits: Limits,
     lanes: [Lane; 4],
-    /// In flight, in all lanes.
+    /// The clock of the lane that was served last, before it was served.
+    now: u64,
+    /// In all lanes.
+    in_flight: Load,
+    /// In all lanes but that of [`Priority::Waiting`].
+    patient: Load,
+}
+
+/// What is in flight.
+#[derive(Debug, Default)]
+struct Load {
     bytes: u64,
     transfers: usize,
-    /// In flight, in all lanes but that of [`Priority::Waiting`].
-    patient_bytes: u64,
 }
 
 #[derive(Debug, Default)]
@@ -44,9 +54,18 @@ struct Lane {
 /// Multiplied into clocks so that the division by a weight loses nothing that matters.
 const CLOCK_SCALE: u64 = 16;
 
+/// What a transfer costs at least on its lane's clock: syncs move no bytes and still take time.
+const TRANSFER_COST_MIN: u64 = 4096;
+
 impl Schedule {
     pub(super) fn new(limits: Limits) -> Self {
-        Self { limits, lanes: Default::default(), bytes: 0, transfers: 0, patient_bytes: 0 }
+        Self {
+            limits,
+            lanes: Default::default(),
+            now: 0,
+            in_flight: Load::default(),
+            patient: Load::default(),
+        }
     }
 
     /// An operation has work to start.
@@ -63,13 +82,14 @@ impl Schedule {
 
     /// The operation whose next piece should start, if anything may start now.
     pub(super) fn next(&self) -> Option<(Priority, usize)> {
-        if self.transfers >= self.limits.transfers_max || self.bytes >= self.limits.bytes_max {
+        let Limits { bytes_max, transfers_max } = self.limits;
+        if !self.in_flight.is_below(bytes_max, transfers_max) {
             return None;
         }
-        let patient_max = (self.limits.bytes_max / 4 * 3).max(1);
+        let patient_may = self.patient_may();
         Priority::ALL
             .into_iter()
-            .filter(|priority| *priority == Priority::Waiting || self.patient_bytes < patient_max)
+            .filter(|priority| *priority == Priority::Waiting || patient_may)
             .filter_map(|priority| {
                 let lane = &self.lanes[priority as usize];
                 lane.operations.front().map(|operation| (lane.clock, priority, *operation))
@@ -80,14 +100,23 @@ impl Schedule {
 
     /// A piece of the operation in front of this lane has started; `exhausted`: it was the last.
     pub(super) fn started(&mut self, priority: Priority, bytes: u64, exhausted: bool) {
+        let patient_may = self.patient_may();
         let lane = &mut self.lanes[priority as usize];
-        lane.clock += (bytes * CLOCK_SCALE / priority.weight()).max(1);
+        self.now = lane.clock;
+        lane.clock += bytes.max(TRANSFER_COST_MIN) * CLOCK_SCALE / priority.weight();
         if exhausted {
             lane.operations.pop_front();
         }
-        self.bytes += bytes;
-        self.patient_bytes += if priority == Priority::Waiting { 0 } else { bytes };
-        self.transfers += 1;
+        if !patient_may {
+            // Who had to stand aside earns no credit for it, to be paid back at consumers' cost.
+            for lane in &mut self.lanes {
+                lane.clock = lane.clock.max(self.now);
+            }
+        }
+        for load in self.loads(priority) {
+            load.bytes += bytes;
+            load.transfers += 1;
+        }
     }
 
     /// The operation in front of this lane has nothing to start after all.
@@ -97,18 +126,36 @@ impl Schedule {
 
     /// A piece that had started has ended.
     pub(super) fn ended(&mut self, priority: Priority, bytes: u64) {
-        self.bytes -= bytes;
-        self.patient_bytes -= if priority == Priority::Waiting { 0 } else { bytes };
-        self.transfers -= 1;
+        for load in self.loads(priority) {
+            load.bytes -= bytes;
+            load.transfers -= 1;
+        }
+    }
+
+    /// Whether lanes other than that of [`Priority::Waiting`] may start something.
+    fn patient_may(&self) -> bool {
+        let Limits { bytes_max, transfers_max } = self.limits;
+        self.patient.is_below(bytes_max / 4 * 3, transfers_max * 3 / 4)
+    }
+
+    /// Where a transfer of this priority counts.
+    fn loads(&mut self, priority: Priority) -> impl Iterator<Item = &mut Load> {
+        let patient = (priority != Priority::Waiting).then_some(&mut self.patient);
+        std::iter::once(&mut self.in_flight).chain(patient)
     }
 
     fn catch_up(&mut self, priority: Priority) {
-        if self.lanes[priority as usize].operations.is_empty() {
-            let busy = self.lanes.iter().filter(|lane| !lane.operations.is_empty());
-            let behind = busy.map(|lane| lane.clock).min().unwrap_or(0);
-            let lane = &mut self.lanes[priority as usize];
-            lane.clock = lane.clock.max(behind);
+        let lane = &mut self.lanes[priority as usize];
+        if lane.operations.is_empty() {
+            lane.clock = lane.clock.max(self.now);
         }
+    }
+}
+
+impl Load {
+    /// Whether another transfer may start; one may always start alone.
+    fn is_below(&self, bytes_max: u64, transfers_max: usize) -> bool {
+        self.bytes < bytes_max.max(1) && self.transfers < transfers_max.max(1)
     }
 }
 
@@ -173,6 +220,46 @@ mod tests {
         assert!(served[1] >= 3 * served[3] && served[3] > 0, "{served:?}");
     }
 
+    /// Operations of one piece leave their lane empty while they are in flight; that once made a
+    /// lane with a long past start from a clock of zero, and the others wait for terabytes.
+    #[test]
+    fn a_long_past_neither_helps_nor_hurts_a_lane() {
+        for (past, fresh) in [
+            (Priority::Prefetch, Priority::Background),
+            (Priority::Background, Priority::Prefetch),
+            (Priority::Waiting, Priority::Offload),
+            (Priority::Offload, Priority::Waiting),
+        ] {
+            let mut schedule = Schedule::new(LIMITS);
+            for _ in 0..100_000 {
+                schedule.enqueue(past, 0);
+                let (priority, _) = schedule.next().unwrap();
+                schedule.started(priority, MIB, true);
+                schedule.ended(priority, MIB);
+            }
+            schedule.enqueue(fresh, 1);
+            schedule.enqueue(past, 0);
+            let served = serve(&mut schedule, [MIB; 4], 2300);
+            let total = past.weight() + fresh.weight();
+            for priority in [past, fresh] {
+                let share = 2300 * MIB * priority.weight() / total;
+                let got = served[priority as usize];
+                assert!(got + 40 * MIB >= share, "{past:?} then {fresh:?}: {served:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn consumers_have_a_slot_even_among_transfers_without_bytes() {
+        let mut schedule = Schedule::new(LIMITS);
+        schedule.enqueue(Priority::Background, 0);
+        while let Some((priority, _)) = schedule.next() {
+            schedule.started(priority, 0, false);
+        }
+        schedule.enqueue(Priority::Waiting, 1);
+        assert_eq!(schedule.next(), Some((Priority::Waiting, 1)));
+    }
+
     #[test]
     fn one_piece_larger_than_the_window_still_starts_alone() {
         let mut schedule = Schedule::new(Limits { bytes_max: 1, transfers_max: 4 });
@@ -188,7 +275,7 @@ mod tests {
         #[test]
         fn bounds_hold_and_every_lane_with_work_is_served_soon(
             lanes in prop::collection::vec(0usize..4, 1..8),
-            pieces in prop::array::uniform4(1u64..=MIB),
+            pieces in prop::array::uniform4(TRANSFER_COST_MIN..=MIB),
         ) {
             let mut schedule = Schedule::new(LIMITS);
             for (operation, lane) in lanes.iter().enumerate() {

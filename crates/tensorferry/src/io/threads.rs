@@ -104,7 +104,7 @@ impl Backend for Threads {
         self.shared.job_added.notify_one();
     }
 
-    fn reap(&mut self, patience: Patience, ended: &mut Vec<Ended>) {
+    fn reap(&mut self, patience: Patience, ended: &mut Vec<Ended>) -> Result<()> {
         let deadline = match patience {
             Patience::AtMost(limit) => Instant::now().checked_add(limit),
             Patience::None | Patience::Unlimited => None,
@@ -116,6 +116,7 @@ impl Backend for Threads {
         }
         jobs.woken = false;
         ended.append(&mut jobs.list);
+        Ok(())
     }
 }
 

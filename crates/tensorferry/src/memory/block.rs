@@ -64,6 +64,13 @@ impl Foreign {
         Self { start, len, writable: true, keeper }
     }
 
+    /// The same memory, which also keeps `keeper` for as long as it is in use.
+    #[must_use]
+    pub fn kept_by(mut self, keeper: Box<dyn Any + Send>) -> Self {
+        self.keeper = Box::new((self.keeper, keeper));
+        self
+    }
+
     /// Gives back what kept the memory alive.
     pub fn into_keeper(self) -> Box<dyn Any + Send> {
         self.keeper
