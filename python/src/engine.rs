@@ -1,7 +1,7 @@
 //! The I/O engine, its files and its operations.
 
 use std::path::PathBuf;
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, PoisonError, RwLock, Weak};
 use std::time::{Duration, Instant};
 
 use pyo3::buffer::PyBuffer;
@@ -14,33 +14,55 @@ use tensorferry::{Error, Kind, Result};
 
 use crate::errors::exception;
 use crate::guard::guarded;
-use crate::memory::{Buffer, lend, lend_for_writing};
+use crate::memory::{Buffer, end_loan, lend, lend_for_writing};
+use crate::release;
 use crate::size::SizeArgument;
 
 /// How long an operation is waited for before Python's signal handlers get their turn.
 const SIGNAL_INTERVAL: Duration = Duration::from_millis(50);
 
-/// An engine, let go of without the GIL: its thread may need the GIL to release buffers before it
-/// can end.
-struct Handle(Option<Arc<dyn io::Engine>>);
+/// Every engine that may have work to finish when the interpreter goes.
+static OPEN: Mutex<Vec<Weak<dyn io::Engine>>> = Mutex::new(Vec::new());
 
-impl Handle {
-    fn get(&self) -> Result<&Arc<dyn io::Engine>> {
+/// Finishes what was accepted, and gives back all memory, while there still is an interpreter.
+#[pyfunction]
+pub fn _leave(py: Python<'_>) -> PyResult<()> {
+    guarded(py, || {
+        let engines = std::mem::take(&mut *OPEN.lock().unwrap_or_else(PoisonError::into_inner));
+        for engine in engines.iter().filter_map(Weak::upgrade) {
+            engine.stop();
+        }
+        Ok(())
+    })?;
+    release::finish(py);
+    Ok(())
+}
+
+/// Something that must be let go of without the GIL: an engine finishes its work first, and closing
+/// a file may have to wait for a disk or a network.
+struct Detached<T: Send>(Option<T>);
+
+impl<T: Send> Detached<T> {
+    fn new(value: T) -> Self {
+        Self(Some(value))
+    }
+
+    fn get(&self) -> Result<&T> {
         self.0.as_ref().ok_or_else(|| Error::new(Kind::Closed, "the engine is closed"))
     }
 }
 
-impl Drop for Handle {
+impl<T: Send> Drop for Detached<T> {
     fn drop(&mut self) {
-        if let Some(engine) = self.0.take() {
-            Python::attach(|py| py.detach(|| drop(engine)));
+        if let Some(value) = self.0.take() {
+            Python::attach(|py| py.detach(|| drop(value)));
         }
     }
 }
 
 /// Moves bytes between files and memory.
-#[pyclass(frozen, weakref, module = "tensorferry._lib")]
-pub struct Engine(RwLock<Handle>);
+#[pyclass(frozen, module = "tensorferry._lib")]
+pub struct Engine(RwLock<Detached<Arc<dyn io::Engine>>>);
 
 #[pymethods]
 impl Engine {
@@ -60,9 +82,13 @@ impl Engine {
             if let Some(SizeArgument(size)) = piece {
                 config.piece_bytes = usize::try_from(size.0).unwrap_or(usize::MAX);
             }
-            io::open(&config)
+            let engine = io::open(&config)?;
+            let mut open = OPEN.lock().unwrap_or_else(PoisonError::into_inner);
+            open.retain(|engine| engine.strong_count() > 0);
+            open.push(Arc::downgrade(&engine));
+            Ok(engine)
         })?;
-        Ok(Self(RwLock::new(Handle(Some(engine)))))
+        Ok(Self(RwLock::new(Detached::new(engine))))
     }
 
     /// Opens a file.
@@ -71,15 +97,15 @@ impl Engine {
         let engine = self.engine(py)?;
         guarded(py, move || {
             let how = Open { mode: mode_of(mode)?, direct };
-            let file = engine.open(&path, how)?;
-            Ok(File { file, engine: Handle(Some(engine)) })
+            let file = engine.get()?.open(&path, how)?;
+            Ok(File { file: Detached::new(file), engine })
         })
     }
 
     /// What this engine is, as plain data.
     fn facts<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let engine = self.engine(py)?;
-        let facts = engine.facts();
+        let facts = engine.get().map_err(|error| exception(py, &error))?.facts();
         let dict = PyDict::new(py);
         dict.set_item("backend", facts.backend)?;
         dict.set_item("why", &facts.why)?;
@@ -92,16 +118,17 @@ impl Engine {
     /// Lets the engine go; it stops once its files are gone and what it has accepted is done.
     fn close(&self, py: Python<'_>) {
         let mut handle = self.0.write_py_attached(py).unwrap_or_else(PoisonError::into_inner);
-        let closed = Handle(handle.0.take());
+        let closed = Detached(handle.0.take());
         drop(handle);
         drop(closed);
     }
 }
 
 impl Engine {
-    fn engine(&self, py: Python<'_>) -> PyResult<Arc<dyn io::Engine>> {
+    fn engine(&self, py: Python<'_>) -> PyResult<Detached<Arc<dyn io::Engine>>> {
         let handle = self.0.read_py_attached(py).unwrap_or_else(PoisonError::into_inner);
-        handle.get().map(Arc::clone).map_err(|error| exception(py, &error))
+        let engine = handle.get().map(Arc::clone).map_err(|error| exception(py, &error))?;
+        Ok(Detached::new(engine))
     }
 }
 
@@ -125,30 +152,30 @@ fn mode_of(text: &str) -> Result<Mode> {
 #[pyclass(frozen, module = "tensorferry._lib")]
 pub struct File {
     // Dropped in this order: the engine may forget the file before it ends.
-    file: io::File,
-    engine: Handle,
+    file: Detached<io::File>,
+    engine: Detached<Arc<dyn io::Engine>>,
 }
 
 #[pymethods]
 impl File {
     /// The path it was opened by.
     #[getter]
-    fn path(&self) -> PathBuf {
-        self.file.path().to_owned()
+    fn path(&self, py: Python<'_>) -> PyResult<PathBuf> {
+        guarded(py, || self.file.get().map(|file| file.path().to_owned()))
     }
 
     /// Whether transfers go around the page cache.
     #[getter]
-    fn direct(&self) -> bool {
-        self.file.is_direct()
+    fn direct(&self, py: Python<'_>) -> PyResult<bool> {
+        guarded(py, || self.file.get().map(io::File::is_direct))
     }
 
-    fn __repr__(&self) -> String {
-        format!("{:?}", self.file)
+    fn __repr__(&self, py: Python<'_>) -> PyResult<String> {
+        guarded(py, || Ok(format!("{:?}", self.file.get()?)))
     }
 
     fn __len__(&self, py: Python<'_>) -> PyResult<usize> {
-        guarded(py, || self.file.len()).map(|len| len as usize)
+        guarded(py, || self.file.get()?.len()).map(|len| len as usize)
     }
 
     /// Starts writing all bytes of `data` at `offset`.
@@ -163,7 +190,10 @@ impl File {
         let block = lend(data)?;
         guarded(py, || {
             let priority = priority.parse()?;
-            Ok(Pending::of(self.engine.get()?.write(&self.file, offset, block, priority), None))
+            Ok(Pending::of(
+                self.engine.get()?.write(self.file.get()?, offset, block, priority),
+                None,
+            ))
         })
     }
 
@@ -179,7 +209,10 @@ impl File {
         guarded(py, || {
             let priority = priority.parse()?;
             let block = Memory::zeroed(length)?.into();
-            Ok(Pending::of(self.engine.get()?.read(&self.file, offset, block, priority), None))
+            Ok(Pending::of(
+                self.engine.get()?.read(self.file.get()?, offset, block, priority),
+                None,
+            ))
         })
     }
 
@@ -196,7 +229,10 @@ impl File {
         let into = Some(into.unbind());
         guarded(py, || {
             let priority = priority.parse()?;
-            Ok(Pending::of(self.engine.get()?.read(&self.file, offset, block, priority), into))
+            Ok(Pending::of(
+                self.engine.get()?.read(self.file.get()?, offset, block, priority),
+                into,
+            ))
         })
     }
 
@@ -205,14 +241,14 @@ impl File {
     fn sync(&self, py: Python<'_>, priority: &str) -> PyResult<Pending> {
         guarded(py, || {
             let priority: Priority = priority.parse()?;
-            let pending = self.engine.get()?.sync(&self.file, priority);
+            let pending = self.engine.get()?.sync(self.file.get()?, priority);
             Ok(Pending(RwLock::new(State::Syncing(pending))))
         })
     }
 
     /// Cuts the file, or extends it with zeros.
     fn set_len(&self, py: Python<'_>, length: u64) -> PyResult<()> {
-        guarded(py, || self.file.set_len(length))
+        guarded(py, || self.file.get()?.set_len(length))
     }
 }
 
@@ -237,29 +273,43 @@ impl Pending {
         match &*self.0.read().unwrap_or_else(PoisonError::into_inner) {
             State::Moving(pending, _) => pending.wait_within(limit),
             State::Syncing(pending) => pending.wait_within(limit),
-            State::Done(_) | State::Between => true,
+            State::Done(_) => true,
+            State::Between => false,
         }
     }
 
-    /// The result, again and again; the operation is done.
-    fn result(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
-        let mut state = self.0.write_py_attached(py).unwrap_or_else(PoisonError::into_inner);
-        let result = match std::mem::replace(&mut *state, State::Between) {
+    /// The result, if nobody else is making it just now; the operation is done.
+    ///
+    /// Making it runs Python code, so no lock is held meanwhile: a signal handler may come back to
+    /// this very operation.
+    fn result(&self, py: Python<'_>) -> Option<PyResult<Py<PyAny>>> {
+        let result = match self.replace(py, State::Between) {
+            State::Between => return None,
             State::Done(result) => result,
             State::Syncing(pending) => settle(py, pending, |()| Ok(py.None())),
-            State::Moving(pending, Some(into)) => settle(py, pending, |_| Ok(into)),
-            State::Moving(pending, None) => settle(py, pending, |block| match Buffer::new(block) {
-                Some(buffer) => Ok(Py::new(py, buffer)?.into_any()),
-                None => Ok(py.None()),
+            State::Moving(pending, Some(into)) => settle(py, pending, |block| {
+                end_loan(py, block);
+                Ok(into)
             }),
-            State::Between => Ok(py.None()),
+            State::Moving(pending, None) => settle(py, pending, |block| {
+                if block.is_writable() {
+                    return Ok(Py::new(py, Buffer::new(block))?.into_any());
+                }
+                end_loan(py, block);
+                Ok(py.None())
+            }),
         };
         let again = match &result {
             Ok(value) => Ok(value.clone_ref(py)),
             Err(error) => Err(error.clone_ref(py)),
         };
-        *state = State::Done(again);
-        result
+        self.replace(py, State::Done(again));
+        Some(result)
+    }
+
+    fn replace(&self, py: Python<'_>, state: State) -> State {
+        let mut guard = self.0.write_py_attached(py).unwrap_or_else(PoisonError::into_inner);
+        std::mem::replace(&mut *guard, state)
     }
 }
 
@@ -285,8 +335,10 @@ impl Pending {
         let start = Instant::now();
         loop {
             let left = limit.map_or(SIGNAL_INTERVAL, |limit| limit.saturating_sub(start.elapsed()));
-            if py.detach(|| self.is_done_within(left.min(SIGNAL_INTERVAL))) {
-                return self.result(py);
+            if py.detach(|| self.is_done_within(left.min(SIGNAL_INTERVAL)))
+                && let Some(result) = self.result(py)
+            {
+                return result;
             }
             py.check_signals()?;
             if limit.is_some_and(|limit| start.elapsed() >= limit) {

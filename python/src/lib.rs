@@ -10,6 +10,7 @@ mod errors;
 mod guard;
 mod memory;
 mod metrics;
+mod release;
 mod size;
 
 use pyo3::prelude::*;
@@ -25,6 +26,7 @@ fn _lib(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<engine::File>()?;
     module.add_class::<engine::Pending>()?;
     module.add_class::<memory::Buffer>()?;
+    module.add_function(wrap_pyfunction!(engine::_leave, module)?)?;
     module.add_function(wrap_pyfunction!(metrics::metrics_text, module)?)?;
     module.add_function(wrap_pyfunction!(metrics::trace_start, module)?)?;
     module.add_function(wrap_pyfunction!(metrics::trace_finish, module)?)?;

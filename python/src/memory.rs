@@ -11,6 +11,7 @@ use tensorferry::Error;
 use tensorferry::memory::{Block, Foreign};
 
 use crate::errors::exception;
+use crate::release::Claim;
 
 /// Memory of a Python object for an operation to read from.
 ///
@@ -19,8 +20,8 @@ use crate::errors::exception;
 pub fn lend(buffer: PyBuffer<u8>) -> PyResult<Block> {
     let (start, len) = address(&buffer)?;
     // SAFETY: a C-contiguous buffer of bytes is valid for `len` bytes and stays so until it is
-    // released, which its drop does; `PyBuffer` may be dropped on any thread.
-    Ok(unsafe { Foreign::shared(start, len, Box::new(buffer)) }.into())
+    // released, which the claim's drop sees to.
+    Ok(unsafe { Foreign::shared(start, len, Box::new(Claim::new(buffer))) }.into())
 }
 
 /// Memory of a Python object for an operation to read into.
@@ -32,7 +33,7 @@ pub fn lend_for_writing(py: Python<'_>, buffer: PyBuffer<u8>) -> PyResult<Block>
     let (start, len) = address(&buffer)?;
     // SAFETY: as in `lend`, for a buffer that was exported for writing. The same caution holds:
     // Python code that looks at it before the operation is done sees a mixture.
-    Ok(unsafe { Foreign::exclusive(start, len, Box::new(buffer)) }.into())
+    Ok(unsafe { Foreign::exclusive(start, len, Box::new(Claim::new(buffer))) }.into())
 }
 
 fn address(buffer: &PyBuffer<u8>) -> PyResult<(NonNull<u8>, usize)> {
@@ -42,6 +43,13 @@ fn address(buffer: &PyBuffer<u8>) -> PyResult<(NonNull<u8>, usize)> {
     // An empty buffer may have no address.
     let start = NonNull::new(buffer.buf_ptr().cast()).unwrap_or(NonNull::dangling());
     Ok((start, buffer.len_bytes()))
+}
+
+/// Lets go of memory that was lent, without leaving it to another thread.
+pub fn end_loan(py: Python<'_>, block: Block) {
+    if let Ok(foreign) = block.into_foreign() {
+        Claim::end(foreign.into_keeper(), py);
+    }
 }
 
 /// Bytes that an operation has read: any buffer consumer can use them without a copy.
@@ -60,11 +68,11 @@ unsafe impl Send for Buffer {}
 unsafe impl Sync for Buffer {}
 
 impl Buffer {
-    /// Wraps a block whose memory may be written to.
-    pub fn new(mut block: Block) -> Option<Self> {
-        let bytes = block.as_mut()?;
+    /// Wraps a block; memory that must not be written to is shown as empty.
+    pub fn new(mut block: Block) -> Self {
+        let bytes = block.as_mut().unwrap_or_default();
         let (start, len) = (bytes.as_mut_ptr(), bytes.len());
-        Some(Self { start, len, _block: block })
+        Self { start, len, _block: block }
     }
 }
 

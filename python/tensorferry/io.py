@@ -19,7 +19,6 @@ from __future__ import annotations
 import atexit
 import os
 import sys
-import weakref
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, Self, TypeAlias
 
@@ -28,10 +27,11 @@ from tensorferry._errors import InvalidInput
 from tensorferry._lib import Buffer, Pending
 
 if TYPE_CHECKING:
+    import numpy.typing as npt
     import torch
     from typing_extensions import Buffer as BufferLike
 
-    Bytes: TypeAlias = BufferLike | torch.Tensor
+    Bytes: TypeAlias = BufferLike | npt.NDArray[Any] | torch.Tensor
 
 __all__ = ["Buffer", "Engine", "File", "Pending"]
 
@@ -39,14 +39,8 @@ Backend: TypeAlias = Literal["auto", "ring", "threads", "memory"]
 Mode: TypeAlias = Literal["r", "r+", "a", "w", "x"]
 Priority: TypeAlias = Literal["waiting", "prefetch", "offload", "background"]
 
-_open_engines: weakref.WeakSet[_lib.Engine] = weakref.WeakSet()
-
-
-@atexit.register
-def _close_engines() -> None:
-    """Finishes what was accepted, while there still is an interpreter to take buffers back."""
-    for engine in list(_open_engines):
-        engine.close()
+# Before the interpreter goes: accepted operations are finished, and buffers given back to Python.
+atexit.register(_lib._leave)
 
 
 class Engine:
@@ -65,7 +59,6 @@ class Engine:
         piece: str | int | None = None,
     ) -> None:
         self._engine = _lib.Engine(backend, in_flight=in_flight, piece=piece)
-        _open_engines.add(self._engine)
 
     def open(self, path: str | os.PathLike[str], mode: Mode = "r", *, direct: bool = True) -> File:
         """Opens a file: ``"r"`` to read, ``"r+"`` to read and write, ``"a"`` makes it if it is

@@ -179,7 +179,8 @@ impl Operation {
         } else if is_passing(errno) && self.retries < RETRIES_MAX {
             self.retries += 1;
         } else if let Job::Move(job) = &self.job {
-            self.fail(Error::from_errno(errno, job.describe()).retryable(is_passing(errno)));
+            let error = Error::from_errno(errno, job.describe());
+            self.fail(if is_passing(errno) { error.retryable(true) } else { error });
         }
     }
 
