@@ -130,7 +130,7 @@ impl<'a> Turn<'a> {
         Ok(Self { bench, case, free, under_way, position: 0, bytes: 0 })
     }
 
-    /// Starts one operation, when all buffers are busy after waiting for the oldest.
+    /// Starts one operation, when all buffers are busy after one has come back.
     fn step(&mut self) -> Result<()> {
         let block = match self.free.pop() {
             Some(block) => block,
@@ -146,10 +146,13 @@ impl<'a> Turn<'a> {
         Ok(())
     }
 
+    /// The memory of an operation that is done: any, as a device finishes them in any order;
+    /// otherwise that of the oldest, once it is.
     fn land(&mut self) -> Result<Block> {
-        let oldest = self.under_way.pop_front();
-        let oldest = oldest.ok_or_else(|| Error::invalid("a case needs a depth above zero"))?;
-        let block = oldest.wait()?;
+        let done = self.under_way.iter().position(Pending::is_done).unwrap_or(0);
+        let pending = self.under_way.remove(done);
+        let pending = pending.ok_or_else(|| Error::invalid("a case needs a depth above zero"))?;
+        let block = pending.wait()?;
         self.bytes += block.len() as u64;
         Ok(block)
     }

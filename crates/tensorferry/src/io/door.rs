@@ -15,6 +15,7 @@ use super::backend::Waker;
 use super::meter::Meter;
 use super::operation::Operation;
 use crate::error::{Error, Kind};
+use crate::memory::process_id;
 use crate::sync::{Condvar, Mutex, MutexGuard, lock, wait};
 
 pub(super) struct Door {
@@ -57,13 +58,13 @@ impl Door {
         meter: Meter,
     ) -> Self {
         let (inbox, room) = (Mutex::default(), Condvar::new());
-        let (process, driver) = (std::process::id(), std::thread::current().id());
+        let (process, driver) = (process_id(), std::thread::current().id());
         Self { engine, meter, operations_max, process, driver, inbox, room, waker }
     }
 
     /// Whether this is the process that opened the engine, and not a forked child.
     pub(super) fn is_at_home(&self) -> bool {
-        self.process == std::process::id()
+        self.process == process_id()
     }
 
     /// Whether the caller is the driver itself: it must never wait for itself.

@@ -62,7 +62,7 @@ impl Driven {
     fn start(
         config: &Config,
         directory: Option<Directory>,
-        open: impl FnOnce(&Config, &Pool) -> Result<Opened> + Send + 'static,
+        open: impl FnOnce(&Config) -> Result<Opened> + Send + 'static,
     ) -> Result<Self> {
         static NEXT_ENGINE: AtomicU64 = AtomicU64::new(0);
         let engine = NEXT_ENGINE.fetch_add(1, Ordering::Relaxed);
@@ -71,7 +71,7 @@ impl Driven {
         let (sender, receiver) = std::sync::mpsc::channel();
         let thread = std::thread::Builder::new().name("ferry-io".into()).spawn(move || {
             let staging = Pool::new(config.piece_bytes, config.staging_slots());
-            let opened = staging.and_then(|staging| Ok((open(&config, &staging)?, staging)));
+            let opened = staging.and_then(|staging| Ok((open(&config)?, staging)));
             let (opened, staging) = match opened {
                 Ok(opened) => opened,
                 Err(error) => return drop(sender.send(Err(error))),
@@ -369,10 +369,8 @@ impl Drop for Driver {
 /// An engine on `io_uring`.
 pub(super) fn ring(config: &Config, why: &str) -> Result<Arc<dyn Engine>> {
     let why = why.to_owned();
-    let engine = Driven::start(config, None, move |config, staging| {
-        let mut pools = config.pools.clone();
-        pools.push(staging.clone());
-        let (ring, waker) = Ring::open(config.ring_depth, &pools)?;
+    let engine = Driven::start(config, None, move |config| {
+        let (ring, waker) = Ring::open(config.ring_depth, &config.pools)?;
         let registered_bytes = ring.registered_bytes();
         let facts = Facts { registered_bytes, ..facts("ring", why, &ring, config) };
         Ok(Opened { backend: wrap(ring, config), waker, facts })
@@ -382,7 +380,7 @@ pub(super) fn ring(config: &Config, why: &str) -> Result<Arc<dyn Engine>> {
 
 /// An engine on threads.
 pub(super) fn threads(config: &Config, why: String) -> Result<Arc<dyn Engine>> {
-    let engine = Driven::start(config, None, move |config, _| {
+    let engine = Driven::start(config, None, move |config| {
         let (threads, waker) = Threads::open(config.threads)?;
         let facts = facts("threads", why, &threads, config);
         Ok(Opened { backend: wrap(threads, config), waker, facts })
@@ -392,7 +390,7 @@ pub(super) fn threads(config: &Config, why: String) -> Result<Arc<dyn Engine>> {
 
 /// An engine on files in memory.
 pub(super) fn memory(config: &Config) -> Result<Arc<dyn Engine>> {
-    let engine = Driven::start(config, Some(Directory::default()), move |config, _| {
+    let engine = Driven::start(config, Some(Directory::default()), move |config| {
         let (memory, waker) = Memory::open();
         let facts = facts("memory", "asked for".into(), &memory, config);
         Ok(Opened { backend: wrap(memory, config), waker, facts })

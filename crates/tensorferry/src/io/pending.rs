@@ -9,7 +9,7 @@ use std::fmt;
 use std::time::{Duration, Instant};
 
 use crate::error::{Error, Kind};
-use crate::memory::Block;
+use crate::memory::{Block, process_id};
 use crate::sync::{Arc, Condvar, Mutex, lock, wait};
 
 /// An operation under way, seen from its caller.
@@ -43,7 +43,7 @@ impl<T> Pending<T> {
     /// Whether the operation was started before this process was forked. The answer, if any, goes
     /// to the parent; even the lock may stay taken here for ever.
     fn is_orphan(&self) -> bool {
-        self.0.process != std::process::id()
+        self.0.process != process_id()
     }
 
     /// Waits at most `limit`; whether the operation is done.
@@ -109,7 +109,7 @@ pub(super) struct Promise<T>(Option<Arc<Cell<T>>>);
 /// A promise and its caller's end.
 pub(super) fn promise<T>() -> (Promise<T>, Pending<T>) {
     let (outcome, done) = (Mutex::new(None), Condvar::new());
-    let cell = Arc::new(Cell { process: std::process::id(), outcome, done });
+    let cell = Arc::new(Cell { process: process_id(), outcome, done });
     (Promise(Some(Arc::clone(&cell))), Pending(cell))
 }
 

@@ -26,6 +26,7 @@ mod block;
 mod buffer;
 mod part;
 mod pool;
+mod process;
 mod region;
 
 pub use arena::Arena;
@@ -34,5 +35,6 @@ pub use budget::Budget;
 pub use buffer::{ALIGNMENT, Buffer};
 pub use part::{Part, Parts};
 pub use pool::{Lease, Pool};
+pub(crate) use process::process_id;
 pub(crate) use region::overlap;
 pub use region::{Reading, Region, Writing};
