@@ -7,7 +7,7 @@
 // Clippy takes only functions marked as tests for tests, not what they call.
 #![allow(clippy::unwrap_used)]
 
-use std::sync::mpsc;
+use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 
 use tensorferry::device::emulated::{LinkUse, Spec};
@@ -790,6 +790,47 @@ fn freed_memory_counts_as_used_while_an_operation_is_in_flight() {
     gate.open();
     copy.finish(LIMIT).unwrap();
     assert_eq!(device.facts().used_bytes, 0);
+}
+
+/// Calls the device when it goes, and takes its time.
+struct Slow(Arc<Emulated>);
+
+impl Drop for Slow {
+    fn drop(&mut self) {
+        self.0.link_log();
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+/// What is in line behind a failure never runs. It once was dropped only after its handle had told
+/// of the end.
+#[test]
+fn whoever_sees_an_operation_fail_with_its_stream_finds_nothing_of_it_left() {
+    let device = Arc::new(quick());
+    let (stream, memory) = (device.stream().unwrap(), device.allocate(100).unwrap());
+    let (mapped, pool) = (device.map_host(empty(100)).unwrap(), Pool::new(4096, 1).unwrap());
+    let gate = Gate::close(&device, &stream);
+    let fail = Box::new(|_: &mut [_]| Err(Error::new(Kind::Io, "no such luck")));
+    device.launch(&stream, Vec::new(), fail).unwrap();
+    let lease = Block::from(pool.take_within(LIMIT).unwrap()).narrow(0..50).unwrap();
+    drop(device.copy_in(&stream, lease, &memory, 0).unwrap());
+    let slow = Slow(Arc::clone(&device));
+    let never = Box::new(move |_: &mut [_]| {
+        let _capture = &slow;
+        panic!("a kernel behind a failure ran")
+    });
+    let operands = vec![Operand::write(&memory, 0..50), Operand::write_mapped(&mapped, 0..50)];
+    let event = device.launch(&stream, operands, never).unwrap();
+    let behind = device.record(&stream).unwrap();
+    drop(memory);
+    gate.open();
+    assert_eq!(event.wait_within(LIMIT).unwrap_err().kind(), Kind::Io);
+    assert_eq!(device.facts().used_bytes, 0);
+    assert_eq!(mapped.unmap().unwrap().len(), 100);
+    assert!(behind.wait_within(LIMIT).is_err());
+    assert!(pool.take_within(LIMIT).is_ok(), "the block went home");
+    assert_eq!(device.synchronize(&stream, LIMIT).unwrap_err().to_string(), "no such luck");
+    device.synchronize(&stream, LIMIT).unwrap();
 }
 
 #[test]

@@ -162,8 +162,7 @@ impl Emulated {
             drop(state);
             return Err(Refused { error, block });
         }
-        let (block, memory) = (Some(block), Some(memory.clone()));
-        let work = CopyWork { direction, block, memory, range };
+        let work = CopyWork { direction, block, memory: memory.clone(), range };
         let ticket = state.push(id, Work::Copy(work), vec![access], now);
         self.core.advance(state);
         Ok(Transfer::new(ticket))
@@ -299,7 +298,10 @@ impl Kernels for Emulated {
         };
         let (before, after) = (direct(Direction::In), direct(Direction::Out));
         let accesses = accesses(&operands);
-        let works = before.into_iter().chain([Work::Kernel { kernel, operands }]).chain(after);
+        let works = before
+            .into_iter()
+            .chain([Work::Kernel { kernel: Some(kernel), operands }])
+            .chain(after);
         self.submit(stream, works.collect(), accesses)
     }
 
