@@ -30,8 +30,8 @@ pub type Kernel = Box<dyn FnOnce(&mut [View]) -> Result<()> + Send>;
 /// Devices whose kernels are host functions.
 pub trait Kernels: Send + Sync {
     /// Runs `kernel` on the device, in its turn on `stream`. Operands in host memory are used over
-    /// the link, in place: what is read occupies the link before the kernel runs, what is written
-    /// after it. The event is done when all that is.
+    /// the link, in place: their bytes cross it while the kernel computes, what is read inwards and
+    /// what is written outwards. The event is done when the kernel is and all bytes have crossed.
     fn launch(&self, stream: &Stream, operands: Vec<Operand>, kernel: Kernel) -> Result<Event>;
 
     /// Views of the operands for the calling thread, now: an error while an operation in flight
@@ -44,7 +44,8 @@ pub trait Kernels: Send + Sync {
     fn direct_access(&self, stream: &Stream, direction: Direction, bytes: u64) -> Result<Event>;
 
     /// How long a kernel that computes for `compute` takes with its `bytes` on the host, in
-    /// `direction`, if nothing else uses the link.
+    /// `direction`, if nothing else uses the device. One that both reads and writes there takes
+    /// the longer of its two times.
     fn direct_time(&self, direction: Direction, bytes: u64, compute: Duration) -> Duration;
 }
 

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use tensorferry::device::emulated::{LinkUse, Spec};
 use tensorferry::device::{
-    Device, Direction, Emulated, Event, Host, Kernels, Memory, Operand, STREAM_QUEUE_MAX,
+    Device, Direction, Emulated, Event, Host, Kernel, Kernels, Memory, Operand, STREAM_QUEUE_MAX,
     STREAMS_MAX, Stream, View,
 };
 use tensorferry::memory::{Block, Buffer, Foreign, Pool};
@@ -562,7 +562,6 @@ fn bytes_that_have_not_arrived_can_not_be_read() {
     let gate = Gate::close(&device, &stream);
     let copy = device.copy_in(&stream, block(&[7; 100]), &memory, 100).unwrap();
     let early = |range| vec![Operand::read(&memory, range)];
-    let nothing = || Box::new(|_: &mut [_]| Ok(()));
 
     let error = device.enter(early(199..300)).unwrap_err();
     assert!(error.to_string().contains("bytes 199..300 have not arrived"), "{error}");
@@ -707,18 +706,84 @@ fn direct_access_and_copies_share_the_link() {
     assert_eq!(time, log[0].slot.time());
 }
 
+fn nothing() -> Kernel {
+    Box::new(|_| Ok(()))
+}
+
 #[test]
-fn a_kernel_on_mapped_memory_reads_over_the_link_before_and_writes_after() {
+fn a_kernel_on_mapped_memory_uses_both_directions_of_the_link_at_once() {
     let device = quick();
     let stream = device.stream().unwrap();
     let mapped = device.map_host(empty(3000)).unwrap();
     let operands =
         vec![Operand::read_mapped(&mapped, 0..1000), Operand::write_mapped(&mapped, 1000..3000)];
-    let nothing = Box::new(|_: &mut [_]| Ok(()));
-    device.launch(&stream, operands, nothing).unwrap().wait_within(LIMIT).unwrap();
+    device.launch(&stream, operands, nothing()).unwrap().wait_within(LIMIT).unwrap();
     let (into, out) = (log(&device, Direction::In), log(&device, Direction::Out));
     assert_eq!((into[0].bytes, out[0].bytes), (1000, 2000));
-    assert!(out[0].slot.start >= into[0].slot.done);
+    assert_eq!(into[0].slot.start, out[0].slot.start);
+}
+
+#[test]
+fn a_kernel_on_mapped_memory_computes_while_its_bytes_cross_the_link() {
+    // Far longer than a kernel that only says that it ran.
+    let device = emulated("capacity=1MiB,bandwidth=1GB/s,latency=40s");
+    let stream = device.stream().unwrap();
+    let mapped = device.map_host(empty(10)).unwrap();
+    let (sender, ran) = mpsc::channel();
+    let tell = Box::new(move |_: &mut [View]| {
+        let _ = sender.send(());
+        Ok(())
+    });
+    let event = device.launch(&stream, vec![Operand::read_mapped(&mapped, 0..10)], tell).unwrap();
+    ran.recv_timeout(LIMIT).unwrap();
+    let error = event.wait_within(Duration::from_millis(10)).unwrap_err();
+    assert_eq!(error.kind(), Kind::Timeout);
+}
+
+#[test]
+fn a_launch_lasts_no_shorter_than_predicted_whichever_of_compute_and_link_is_longer() {
+    let device = emulated("capacity=1MiB,bandwidth=1MB/s,latency=1ms,direct_slowdown=2");
+    let (stream, memory) = (device.stream().unwrap(), device.allocate(1).unwrap());
+    let mapped = device.map_host(empty(5000)).unwrap();
+    for (compute_ms, expected_ms) in [(0, 11), (4, 11), (30, 30)] {
+        let compute = Duration::from_millis(compute_ms);
+        let predicted = device.direct_time(Direction::In, 5000, compute);
+        assert_eq!(predicted, Duration::from_millis(expected_ms));
+        let busy = Box::new(move |_: &mut [View]| {
+            std::thread::sleep(compute);
+            Ok(())
+        });
+        let start = Instant::now();
+        let operands = vec![Operand::read_mapped(&mapped, 0..5000)];
+        device.launch(&stream, operands, busy).unwrap().wait_within(LIMIT).unwrap();
+        assert!(start.elapsed() >= predicted);
+        // The copy is ready when the launch has ended, in model time too.
+        put(&device, &stream, b"x", &memory, 0);
+        let log = log(&device, Direction::In);
+        let [.., launch, copy] = &log[..] else { panic!("two uses of the link") };
+        assert_eq!(launch.slot.time(), Duration::from_millis(11));
+        assert!(copy.slot.start >= launch.slot.start + predicted);
+    }
+}
+
+#[test]
+fn a_kernel_takes_its_turn_on_the_link_when_it_gets_the_compute_unit() {
+    let device = quick();
+    let memory = device.allocate(1000).unwrap();
+    let streams: Vec<_> = (0..3).map(|_| device.stream().unwrap()).collect();
+    let mapped = device.map_host(empty(1000)).unwrap();
+    let gate = Gate::before(&device, &streams);
+    // The first kernel has the unit, and the link from the start; the second waits for both.
+    for (stream, range) in streams.iter().zip([0..400, 400..1000]) {
+        device.launch(stream, vec![Operand::read_mapped(&mapped, range)], nothing()).unwrap();
+    }
+    device.copy_in(&streams[2], empty(1000), &memory, 0).unwrap();
+    gate.open();
+    drain(&device, &streams);
+    let log = log(&device, Direction::In);
+    assert_eq!(log.iter().map(|one| one.bytes).collect::<Vec<_>>(), [400, 1000, 600]);
+    assert_eq!(log[1].slot.start, log[0].slot.done);
+    assert!(log[2].slot.start >= log[0].slot.done && log[2].slot.start >= log[1].slot.done);
 }
 
 #[test]

@@ -17,6 +17,12 @@
 //! over, and only then moves the bytes. So a transfer ends late, never early, and the lateness of
 //! one thread's wake-up does not add up over a queue.
 //!
+//! A kernel that uses host memory in place takes slots on the links too, when it gets the compute
+//! unit. It runs from the start of its slot inwards, and has the unit until it has computed *and*
+//! its slots are over: computing and crossing overlap, as [`direct_time`] says.
+//!
+//! [`direct_time`]: crate::device::link::direct_time
+//!
 //! **Locks.** One lock guards all queues. Tickets have their own, taken inside it. What an
 //! operation owns (a block whose keeper may run foreign code, a share of an allocation, a kernel's
 //! captures) is never dropped under the lock.
@@ -35,7 +41,7 @@ use super::{LINK_LOG_MAX, LinkUse};
 use crate::device::backing::{Account, Allocation};
 use crate::device::handles::{Completion, Memory};
 use crate::device::kernels::{self, Kernel, Operand};
-use crate::device::link::{Direction, Link};
+use crate::device::link::{Direction, Link, Slot};
 use crate::device::ticket::{Fault, Outcome, Ticket};
 use crate::device::{STREAM_QUEUE_MAX, STREAMS_MAX};
 use crate::error::{Error, Kind, Result};
@@ -70,6 +76,11 @@ pub(super) struct State {
     stream_next: u64,
     /// Operations that run or are about to; at most one per stream, so at most [`STREAMS_MAX`].
     running: [VecDeque<Job>; UNITS],
+    /// Kernels that wait for the compute unit.
+    kernels: VecDeque<Job>,
+    computing: bool,
+    /// Model time at which the compute unit was last given up.
+    computed_at: Duration,
     links: [Link; 2],
     log: VecDeque<LinkUse>,
     /// How many of the next copies in each direction are to fail.
@@ -104,7 +115,7 @@ struct Operation {
 
 pub(super) enum Work {
     Copy(CopyWork),
-    /// A kernel's use of host memory in place: link time without a copy.
+    /// Link time without a copy, for a kernel that runs elsewhere.
     Direct {
         direction: Direction,
         bytes: u64,
@@ -113,6 +124,9 @@ pub(super) enum Work {
         /// Taken when it runs.
         kernel: Option<Kernel>,
         operands: Vec<Operand>,
+        /// What crosses the link meanwhile.
+        bytes_in: u64,
+        bytes_out: u64,
     },
     Record,
     Wait(Arc<Ticket>),
@@ -129,7 +143,8 @@ pub(super) struct CopyWork {
 struct Job {
     stream: u64,
     operation: Operation,
-    /// When the link is done with it, in model time.
+    /// From when to when it runs, in model time; it ends no earlier.
+    start: Duration,
     done: Duration,
     fault: Option<Fault>,
 }
@@ -147,7 +162,7 @@ impl Job {
     /// Drops what the operation owns, apart from the block, which is for its ticket. May run
     /// foreign code, so never under the lock.
     fn let_go(self) -> Ended {
-        let Self { stream, operation, done: at, fault } = self;
+        let Self { stream, operation, done: at, fault, .. } = self;
         let Operation { ticket, work, accesses, .. } = operation;
         let block = match work {
             Work::Copy(copy) => Some(copy.block),
@@ -164,6 +179,9 @@ impl Core {
             streams: BTreeMap::new(),
             stream_next: 0,
             running: [const { VecDeque::new() }; UNITS],
+            kernels: VecDeque::new(),
+            computing: false,
+            computed_at: Duration::ZERO,
             links: [Direction::In, Direction::Out].map(|way| Link::new(spec.speed(way))),
             log: VecDeque::new(),
             failing: [0; 2],
@@ -245,7 +263,7 @@ impl Core {
             if let Some(mut job) = state.running[unit].pop_front() {
                 drop(state);
                 self.perform(&mut job);
-                self.end(job.let_go());
+                self.end(unit, job.let_go());
                 state = self.lock();
             } else if state.closing && state.is_idle() {
                 return;
@@ -255,23 +273,26 @@ impl Core {
         }
     }
 
-    /// Takes the operation's time, then does what it does.
+    /// Takes the operation's time and does what it does: kernels at the start of that time, the
+    /// others at its end.
     fn perform(&self, job: &mut Job) {
-        self.sleep_until(job.done);
+        let is_kernel = matches!(job.operation.work, Work::Kernel { .. });
+        self.sleep_until(if is_kernel { job.start } else { job.done });
         if job.fault.is_some() {
             return;
         }
         let result = match &mut job.operation.work {
             Work::Copy(copy) => self.copy(copy),
-            Work::Kernel { kernel, operands } => {
+            Work::Kernel { kernel, operands, .. } => {
                 let run = |kernel| kernels::run(operands.clone(), kernel, &self.account);
                 let result = kernel.take().map_or(Ok(()), run);
-                job.done = self.now();
+                job.done = job.done.max(self.now());
                 result
             }
             Work::Direct { .. } | Work::Record | Work::Wait(_) => Ok(()),
         };
         job.fault = result.err().as_ref().map(Fault::of);
+        self.sleep_until(job.done);
     }
 
     fn copy(&self, copy: &mut CopyWork) -> Result<()> {
@@ -288,10 +309,14 @@ impl Core {
     }
 
     /// Ends what a unit has done.
-    fn end(&self, ended: Ended) {
+    fn end(&self, unit: usize, ended: Ended) {
         let mut state = self.lock();
         if let Some(queue) = state.streams.get_mut(&ended.stream) {
             queue.fault.clone_from(&ended.outcome.fault);
+        }
+        if unit == COMPUTE {
+            (state.computing, state.computed_at) = (false, ended.outcome.at);
+            state.start_kernel();
         }
         let ticket = state.settle(ended);
         self.advance(state);
@@ -331,10 +356,10 @@ impl State {
         }
     }
 
-    /// An error unless `operations` more fit on `stream` and none of `accesses` would race.
-    pub(super) fn admit(&self, stream: u64, operations: usize, accesses: &[Access]) -> Result<()> {
+    /// An error unless one more operation fits on `stream` and none of `accesses` would race.
+    pub(super) fn admit(&self, stream: u64, accesses: &[Access]) -> Result<()> {
         let Some(queue) = self.streams.get(&stream) else { return Ok(()) };
-        if queue.line.len() + usize::from(queue.is_running) + operations > STREAM_QUEUE_MAX {
+        if queue.line.len() + usize::from(queue.is_running) >= STREAM_QUEUE_MAX {
             let message = format!("the stream has {STREAM_QUEUE_MAX} operations in line");
             return Err(Error::new(Kind::OutOfMemory, message));
         }
@@ -433,7 +458,7 @@ impl State {
             return true;
         }
         queue.is_running = true;
-        let job = Job { stream, operation: head, done: ready, fault };
+        let job = Job { stream, operation: head, start: ready, done: ready, fault };
         if job.fault.is_some() {
             failed.push(job);
         } else {
@@ -447,20 +472,49 @@ impl State {
         let (direction, bytes, is_copy) = match &job.operation.work {
             Work::Copy(copy) => (copy.direction, copy.range.len() as u64, true),
             Work::Direct { direction, bytes } => (*direction, *bytes, false),
-            _ => return self.running[COMPUTE].push_back(job),
+            _ => {
+                self.kernels.push_back(job);
+                return self.start_kernel();
+            }
         };
         let unit = unit_of(direction);
-        let slot = self.links[unit].reserve(job.done, bytes);
-        if self.log.len() == LINK_LOG_MAX {
-            self.log.pop_front();
-        }
-        self.log.push_back(LinkUse { direction, stream: job.stream, bytes, is_copy, slot });
-        job.done = slot.done;
+        self.occupy(&mut job, direction, bytes, is_copy);
         if is_copy && self.failing[unit] > 0 {
             self.failing[unit] -= 1;
             job.fault = Some(Fault::of(&Error::new(Kind::Io, "the link failed on purpose")));
         }
         self.running[unit].push_back(job);
+    }
+
+    /// Gives the compute unit, if it is free, to the next kernel.
+    fn start_kernel(&mut self) {
+        if self.computing {
+            return;
+        }
+        let Some(mut job) = self.kernels.pop_front() else { return };
+        self.computing = true;
+        job.start = job.start.max(self.computed_at);
+        job.done = job.start;
+        if let Work::Kernel { bytes_in, bytes_out, .. } = job.operation.work {
+            if bytes_in > 0 {
+                job.start = self.occupy(&mut job, Direction::In, bytes_in, false).start;
+            }
+            if bytes_out > 0 {
+                self.occupy(&mut job, Direction::Out, bytes_out, false);
+            }
+        }
+        self.running[COMPUTE].push_back(job);
+    }
+
+    /// Takes the link for a job from its start on; the job lasts as long as that.
+    fn occupy(&mut self, job: &mut Job, direction: Direction, bytes: u64, is_copy: bool) -> Slot {
+        let slot = self.links[unit_of(direction)].reserve(job.start, bytes);
+        if self.log.len() == LINK_LOG_MAX {
+            self.log.pop_front();
+        }
+        self.log.push_back(LinkUse { direction, stream: job.stream, bytes, is_copy, slot });
+        job.done = job.done.max(slot.done);
+        slot
     }
 
     /// Ends an operation. Its ticket may be the last owner of its block, so it is returned, to be

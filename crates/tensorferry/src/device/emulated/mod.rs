@@ -13,7 +13,7 @@
 //! - Kernels run one at a time, in real time: how fast a GPU would be is not modelled.
 //! - A kernel that uses host memory in place occupies the link as a copy of
 //!   [`direct_bytes`](super::link::direct_bytes) would, so that it and copies get in each other's
-//!   way.
+//!   way. It computes meanwhile, and ends when it has computed and its bytes have crossed.
 //!
 //! What it can't find: a race that the schedule allows but that did not happen, because the other
 //! operation had ended when this one was submitted.
@@ -158,7 +158,7 @@ impl Emulated {
         let access = Access { memory: memory.address(), range: range.clone(), writes };
         let now = self.core.now();
         let mut state = self.core.lock();
-        if let Err(error) = state.admit(id, 1, std::slice::from_ref(&access)) {
+        if let Err(error) = state.admit(id, std::slice::from_ref(&access)) {
             drop(state);
             return Err(Refused { error, block });
         }
@@ -168,23 +168,14 @@ impl Emulated {
         Ok(Transfer::new(ticket))
     }
 
-    /// Puts `works` in line, one behind the other; the event is done when the last is.
-    fn submit(&self, stream: &Stream, works: Vec<Work>, accesses: Vec<Access>) -> Result<Event> {
+    fn submit(&self, stream: &Stream, work: Work, accesses: Vec<Access>) -> Result<Event> {
         let (id, now) = (self.seat(stream)?.id, self.core.now());
         let mut state = self.core.lock();
-        state.admit(id, works.len(), &accesses)?;
-        let mut accesses = Some(accesses);
-        let mut ticket = None;
-        for work in works {
-            // The accesses belong to the kernel; what surrounds it only takes time.
-            let of_kernel = matches!(work, Work::Kernel { .. });
-            let used = if of_kernel { accesses.take() } else { None };
-            ticket = Some(state.push(id, work, used.unwrap_or_default(), now));
-        }
+        state.admit(id, &accesses)?;
+        let ticket = state.push(id, work, accesses, now);
         let clock = state.known(id);
         self.core.advance(state);
-        let nothing = || Error::new(Kind::Internal, "nothing was submitted");
-        Ok(self.event(ticket.ok_or_else(nothing)?, clock))
+        Ok(self.event(ticket, clock))
     }
 
     fn event(&self, ticket: Arc<Ticket>, clock: Clock) -> Event {
@@ -257,7 +248,7 @@ impl Device for Emulated {
     }
 
     fn record(&self, stream: &Stream) -> Result<Event> {
-        self.submit(stream, vec![Work::Record], Vec::new())
+        self.submit(stream, Work::Record, Vec::new())
     }
 
     fn wait_for(&self, stream: &Stream, event: &Event) -> Result<()> {
@@ -267,7 +258,7 @@ impl Device for Emulated {
             .filter(|mark| Arc::ptr_eq(&mark.core, &self.core))
             .ok_or_else(|| Error::invalid("the event belongs to another device"))?;
         let mut state = self.core.lock();
-        state.admit(id, 1, &[])?;
+        state.admit(id, &[])?;
         state.learn(id, &mark.clock);
         state.push(id, Work::Wait(Arc::clone(&mark.ticket)), Vec::new(), now);
         self.core.advance(state);
@@ -293,16 +284,12 @@ impl Kernels for Emulated {
         kernels::validate(&operands, &self.account)?;
         let direct = |direction| {
             let bytes = operands.iter().map(|operand| operand.direct_bytes(direction)).sum();
-            let bytes = link::direct_bytes(bytes, self.spec.direct_slowdown);
-            (bytes > 0).then_some(Work::Direct { direction, bytes })
+            link::direct_bytes(bytes, self.spec.direct_slowdown)
         };
-        let (before, after) = (direct(Direction::In), direct(Direction::Out));
+        let (bytes_in, bytes_out) = (direct(Direction::In), direct(Direction::Out));
         let accesses = accesses(&operands);
-        let works = before
-            .into_iter()
-            .chain([Work::Kernel { kernel: Some(kernel), operands }])
-            .chain(after);
-        self.submit(stream, works.collect(), accesses)
+        let work = Work::Kernel { kernel: Some(kernel), operands, bytes_in, bytes_out };
+        self.submit(stream, work, accesses)
     }
 
     fn enter(&self, operands: Vec<Operand>) -> Result<Entered> {
@@ -319,7 +306,7 @@ impl Kernels for Emulated {
 
     fn direct_access(&self, stream: &Stream, direction: Direction, bytes: u64) -> Result<Event> {
         let bytes = link::direct_bytes(bytes, self.spec.direct_slowdown);
-        self.submit(stream, vec![Work::Direct { direction, bytes }], Vec::new())
+        self.submit(stream, Work::Direct { direction, bytes }, Vec::new())
     }
 
     fn direct_time(&self, direction: Direction, bytes: u64, compute: Duration) -> Duration {
