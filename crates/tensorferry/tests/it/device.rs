@@ -581,6 +581,21 @@ fn bytes_that_have_not_arrived_can_not_be_read() {
 }
 
 #[test]
+fn bytes_are_not_seen_while_the_link_model_says_that_they_travel() {
+    let device = emulated("capacity=1MiB,bandwidth=1GB/s,latency=40s");
+    let (stream, memory) = (device.stream().unwrap(), device.allocate(20).unwrap());
+    let other = device.stream().unwrap();
+    let copy_in = device.copy_in(&stream, block(&[7; 10]), &memory, 0).unwrap();
+    let copy_out = device.copy_out(&other, &memory, 10, empty(10)).unwrap();
+    // Time enough to move the bytes, and little of what the model asks for.
+    assert_eq!(copy_in.wait_within(Duration::from_millis(10)).unwrap_err().kind(), Kind::Timeout);
+    assert!(device.enter(vec![Operand::read(&memory, 9..10)]).is_err());
+    assert!(device.enter(vec![Operand::write(&memory, 10..11)]).is_err());
+    assert!(device.copy_out(&other, &memory, 0, empty(10)).is_err());
+    assert!(copy_in.into_block().is_err() && copy_out.into_block().is_err());
+}
+
+#[test]
 fn bytes_in_use_can_not_be_overwritten() {
     let device = quick();
     let (stream, memory) = (device.stream().unwrap(), device.allocate(1000).unwrap());

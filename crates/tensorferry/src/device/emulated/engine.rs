@@ -13,9 +13,11 @@
 //!
 //! **Time.** Each link keeps a [`Link`]: a transfer's slot is reserved, in model time, when it
 //! starts to run, from the model time at which it became ready: the latest of its submission, the
-//! end of its predecessor and the events waited for. The unit's thread sleeps until the slot is
-//! over, and only then moves the bytes. So a transfer ends late, never early, and the lateness of
-//! one thread's wake-up does not add up over a queue.
+//! end of its predecessor and the events waited for. The unit's thread moves the bytes when the
+//! slot starts and sleeps until it is over. So a transfer ends late, never early; late only by a
+//! wake-up, unless moving the bytes takes longer than the slot; and the lateness of one wake-up
+//! does not add up over a queue. Nobody sees the bytes early: until the end the accesses are
+//! outstanding and the block is the operation's.
 //!
 //! A kernel that uses host memory in place takes slots on the links too, when it gets the compute
 //! unit. It runs from the start of its slot inwards, and has the unit until it has computed *and*
@@ -57,7 +59,7 @@ pub(super) struct Core {
     account: Arc<Account>,
     state: Mutex<State>,
     /// One per unit: there may be something to do.
-    work: [Condvar; UNITS],
+    bells: [Condvar; UNITS],
 }
 
 const UNITS: usize = 3;
@@ -188,9 +190,9 @@ impl Core {
             hazards: Hazards::default(),
             closing: false,
         };
-        let work = [(); UNITS].map(|()| Condvar::new());
+        let bells = [(); UNITS].map(|()| Condvar::new());
         let core =
-            Arc::new(Self { epoch: Instant::now(), account, state: Mutex::new(state), work });
+            Arc::new(Self { epoch: Instant::now(), account, state: Mutex::new(state), bells });
         for (unit, name) in ["ferry-link-in", "ferry-link-out", "ferry-compute"].iter().enumerate()
         {
             let seat = Arc::clone(&core);
@@ -207,7 +209,7 @@ impl Core {
     /// Lets the threads end once everything submitted is done.
     pub(super) fn close(&self) {
         lock(&self.state).closing = true;
-        self.work.iter().for_each(Condvar::notify_all);
+        self.bells.iter().for_each(Condvar::notify_all);
     }
 
     pub(super) fn lock(&self) -> MutexGuard<'_, State> {
@@ -227,7 +229,7 @@ impl Core {
             let closing = state.closing;
             let busy: [bool; UNITS] = [0, 1, 2].map(|unit| !state.running[unit].is_empty());
             drop(state);
-            for (condvar, busy) in self.work.iter().zip(busy) {
+            for (condvar, busy) in self.bells.iter().zip(busy) {
                 if busy || closing {
                     condvar.notify_all();
                 }
@@ -268,20 +270,22 @@ impl Core {
             } else if state.closing && state.is_idle() {
                 return;
             } else {
-                state = wait(&self.work[unit], state, None).0;
+                state = wait(&self.bells[unit], state, None).0;
             }
         }
     }
 
-    /// Takes the operation's time and does what it does: kernels at the start of that time, the
-    /// others at its end.
+    /// Does what the operation does and takes its time, whichever is longer.
     fn perform(&self, job: &mut Job) {
-        let is_kernel = matches!(job.operation.work, Work::Kernel { .. });
-        self.sleep_until(if is_kernel { job.start } else { job.done });
-        if job.fault.is_some() {
-            return;
+        self.sleep_until(job.start);
+        if job.fault.is_none() {
+            job.fault = self.work(job).err().as_ref().map(Fault::of);
         }
-        let result = match &mut job.operation.work {
+        self.sleep_until(job.done);
+    }
+
+    fn work(&self, job: &mut Job) -> Result<()> {
+        match &mut job.operation.work {
             Work::Copy(copy) => self.copy(copy),
             Work::Kernel { kernel, operands, .. } => {
                 let run = |kernel| kernels::run(operands.clone(), kernel, &self.account);
@@ -290,9 +294,7 @@ impl Core {
                 result
             }
             Work::Direct { .. } | Work::Record | Work::Wait(_) => Ok(()),
-        };
-        job.fault = result.err().as_ref().map(Fault::of);
-        self.sleep_until(job.done);
+        }
     }
 
     fn copy(&self, copy: &mut CopyWork) -> Result<()> {
@@ -478,7 +480,7 @@ impl State {
             }
         };
         let unit = unit_of(direction);
-        self.occupy(&mut job, direction, bytes, is_copy);
+        job.start = self.occupy(&mut job, direction, bytes, is_copy).start;
         if is_copy && self.failing[unit] > 0 {
             self.failing[unit] -= 1;
             job.fault = Some(Fault::of(&Error::new(Kind::Io, "the link failed on purpose")));

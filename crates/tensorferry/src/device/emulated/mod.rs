@@ -2,12 +2,12 @@
 //! link; what is real is every copy and every byte.
 //!
 //! - Allocation beyond the capacity fails, as on a GPU, and capacity is counted exactly.
-//! - A copy ends no earlier than the link model says ([`link`]); its bytes move at
-//!   the end of that time, so whoever looks too early sees what was there before. Lateness is not
-//!   bounded: the threads run on whatever cores the machine has, and moving the bytes takes time.
-//! - Whoever looks too early is told: an operation that uses bytes which another one in flight
-//!   may still change, without being ordered behind it, is refused. So is overwriting bytes that
-//!   are still in use. On a real device both would go through and give wrong numbers now and then.
+//! - A copy ends no earlier than the link model says ([`link`]). Lateness is not bounded: the
+//!   threads run on whatever cores the machine has, and really moving the bytes can take longer
+//!   than a modelled link that is faster than the machine's memory.
+//! - Nobody looks too early: an operation that uses bytes which another one in flight may still
+//!   change, without being ordered behind it, is refused. So is overwriting bytes that are still
+//!   in use. On a real device both would go through and give wrong numbers now and then.
 //! - Host code gets no view of device memory, and addresses of device memory are such that
 //!   following one faults. Computations go in by the [`Kernels`] door.
 //! - Kernels run one at a time, in real time: how fast a GPU would be is not modelled.
