@@ -69,7 +69,9 @@ use serde::{Deserialize, Serialize};
 
 pub use backing::ALLOCATION_ALIGNMENT;
 pub use emulated::Emulated;
-pub use handles::{Completion, Event, Mapped, Memory, Refused, Stream, Transfer};
+pub use handles::{
+    Completion, Event, Held, Mapped, Memory, Presence, Refused, Stream, Transfer, Watch,
+};
 pub use host::Host;
 pub use kernels::{Entered, Kernel, Kernels, Operand, View};
 pub use link::Direction;

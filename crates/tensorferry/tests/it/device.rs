@@ -581,6 +581,80 @@ fn bytes_that_have_not_arrived_can_not_be_read() {
 }
 
 #[test]
+fn mapped_memory_that_a_kernel_in_flight_writes_can_not_be_used() {
+    let device = quick();
+    let (stream, other) = (device.stream().unwrap(), device.stream().unwrap());
+    let mapped = device.map_host(empty(300)).unwrap();
+    let read = |range| vec![Operand::read_mapped(&mapped, range)];
+    let write = |range| vec![Operand::write_mapped(&mapped, range)];
+    let gate = Gate::close(&device, &stream);
+    let fill = Box::new(|views: &mut [View]| {
+        views[0].as_mut().unwrap().fill(7);
+        Ok(())
+    });
+    let filled = device.launch(&stream, write(100..200), fill).unwrap();
+
+    let error = device.launch(&other, read(0..101), nothing()).unwrap_err();
+    assert!(error.to_string().contains("bytes 0..101 have not arrived"), "{error}");
+    assert!(device.launch(&other, write(199..300), nothing()).is_err(), "two writers");
+    assert!(device.enter(read(150..151)).is_err());
+    let error = mapped.read(199..200).unwrap_err();
+    assert!(error.to_string().contains("bytes 199..200 have not arrived"), "{error}");
+    assert!(mapped.write(199..200).is_err());
+
+    assert!(mapped.write(0..100).is_ok(), "only the bytes in flight are closed");
+    device.wait_for(&other, &filled).unwrap();
+    let behind = device.launch(&other, read(100..200), nothing()).unwrap();
+    assert!(mapped.write(200..300).is_ok() && device.enter(read(200..300)).is_ok());
+    gate.open();
+    behind.wait_within(LIMIT).unwrap();
+    assert_eq!(mapped.read(100..200).unwrap()[..], [7; 100]);
+    assert_eq!(&mapped.unmap().unwrap()[100..200], [7; 100]);
+}
+
+#[test]
+fn what_a_kernel_wrote_to_mapped_memory_is_not_seen_before_it_has_crossed_the_link() {
+    let device = emulated("capacity=1MiB,bandwidth=1GB/s,latency=40s");
+    let (stream, other) = (device.stream().unwrap(), device.stream().unwrap());
+    let mapped = device.map_host(empty(10)).unwrap();
+    let (sender, ran) = mpsc::channel();
+    let tell = Box::new(move |_: &mut [View]| {
+        let _ = sender.send(());
+        Ok(())
+    });
+    let event = device.launch(&stream, vec![Operand::write_mapped(&mapped, 0..10)], tell).unwrap();
+    ran.recv_timeout(LIMIT).unwrap();
+    assert_eq!(event.wait_within(Duration::from_millis(10)).unwrap_err().kind(), Kind::Timeout);
+    let early = || vec![Operand::read_mapped(&mapped, 0..1)];
+    assert!(device.enter(early()).is_err());
+    assert!(device.launch(&other, early(), nothing()).is_err());
+    assert!(mapped.read(0..1).is_err());
+    assert!(mapped.unmap().is_err());
+}
+
+#[test]
+fn mapped_memory_that_host_code_holds_can_not_be_used_against_it() {
+    let device = quick();
+    let stream = device.stream().unwrap();
+    let mapped = device.map_host(empty(300)).unwrap();
+    let mut writing = mapped.write(0..100).unwrap();
+    let reading = mapped.read(100..200).unwrap();
+    for operand in [Operand::read_mapped(&mapped, 99..100), Operand::write_mapped(&mapped, 0..1)] {
+        let error = device.launch(&stream, vec![operand.clone()], nothing()).unwrap_err();
+        assert!(error.to_string().contains("a thread of the host writes 0..100"), "{error}");
+        assert!(device.enter(vec![operand]).is_err());
+    }
+    assert!(device.enter(vec![Operand::write_mapped(&mapped, 199..300)]).is_err());
+    assert!(device.enter(vec![Operand::read_mapped(&mapped, 100..300)]).is_ok());
+    writing.fill(1);
+    drop((writing, reading));
+    let operands = vec![Operand::write_mapped(&mapped, 0..300)];
+    device.launch(&stream, operands, nothing()).unwrap().wait_within(LIMIT).unwrap();
+    assert!(mapped.read(0..301).is_err(), "outside");
+    assert_eq!(mapped.write(0..300).unwrap()[99..101], [1, 0], "and that left nothing behind");
+}
+
+#[test]
 fn bytes_are_not_seen_while_the_link_model_says_that_they_travel() {
     let device = emulated("capacity=1MiB,bandwidth=1GB/s,latency=40s");
     let (stream, memory) = (device.stream().unwrap(), device.allocate(20).unwrap());

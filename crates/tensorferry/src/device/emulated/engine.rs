@@ -41,7 +41,7 @@ use super::hazards::{Access, AccessId, Actor, Clock, Hazards};
 use super::spec::Spec;
 use super::{LINK_LOG_MAX, LinkUse};
 use crate::device::backing::{Account, Allocation};
-use crate::device::handles::{Completion, Memory};
+use crate::device::handles::{Completion, Memory, Presence};
 use crate::device::kernels::{self, Kernel, Operand};
 use crate::device::link::{Direction, Link, Slot};
 use crate::device::ticket::{Fault, Outcome, Ticket};
@@ -87,7 +87,7 @@ pub(super) struct State {
     log: VecDeque<LinkUse>,
     /// How many of the next copies in each direction are to fail.
     failing: [u32; 2],
-    pub(super) hazards: Hazards,
+    hazards: Hazards,
     closing: bool,
 }
 
@@ -244,6 +244,15 @@ impl Core {
         }
     }
 
+    /// Notes that the calling thread uses bytes, unless that races.
+    pub(super) fn enter(self: &Arc<Self>, accesses: Vec<Access>) -> Result<Presence> {
+        let hazards = &mut self.lock().hazards;
+        accesses.iter().try_for_each(|access| hazards.check(access, &Clock::new()))?;
+        let begin = |access| hazards.begin(access, Actor::Thread);
+        let accesses = accesses.into_iter().map(begin).collect();
+        Ok(Box::new(Stay { core: Arc::clone(self), accesses }))
+    }
+
     /// Waits, at most for `limit`, until all that was submitted to `stream` is over; reports and
     /// clears its failure.
     pub(super) fn synchronize(&self, stream: u64, limit: Duration) -> Result<()> {
@@ -335,6 +344,21 @@ impl Core {
             } else {
                 thread::yield_now();
             }
+        }
+    }
+}
+
+/// A thread's use of bytes.
+struct Stay {
+    core: Arc<Core>,
+    accesses: Vec<AccessId>,
+}
+
+impl Drop for Stay {
+    fn drop(&mut self) {
+        let mut state = self.core.lock();
+        for id in self.accesses.drain(..) {
+            state.hazards.end(id);
         }
     }
 }

@@ -7,7 +7,9 @@
 //!   than a modelled link that is faster than the machine's memory.
 //! - Nobody looks too early: an operation that uses bytes which another one in flight may still
 //!   change, without being ordered behind it, is refused. So is overwriting bytes that are still
-//!   in use. On a real device both would go through and give wrong numbers now and then.
+//!   in use. That holds for device memory and for mapped host memory, whose bytes host code too
+//!   gets only while no kernel in flight is against it. On a real device all this would go through
+//!   and give wrong numbers now and then.
 //! - Host code gets no view of device memory, and addresses of device memory are such that
 //!   following one faults. Computations go in by the [`Kernels`] door.
 //! - Kernels run one at a time, in real time: how fast a GPU would be is not modelled.
@@ -30,7 +32,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use engine::{CopyWork, Core, Work};
-use hazards::{Access, AccessId, Actor, Clock};
+use hazards::{Access, Clock};
 pub use spec::Spec;
 
 use super::backing::{self, ALLOCATION_ALIGNMENT, Account, Allocation};
@@ -40,7 +42,7 @@ use super::link::{self, Direction, Slot};
 use super::ticket::Ticket;
 use super::{Device, Facts, LinkFacts};
 use crate::error::{Error, Kind, Result};
-use crate::memory::{Block, Buffer};
+use crate::memory::{Block, Buffer, Region};
 use crate::sync::{Mutex, lock};
 
 /// How many uses of the link are remembered for [`Emulated::link_log`].
@@ -84,12 +86,6 @@ struct Mark {
     core: Arc<Core>,
     ticket: Arc<Ticket>,
     clock: Clock,
-}
-
-/// A thread's stay on the device.
-struct Presence {
-    core: Arc<Core>,
-    accesses: Vec<AccessId>,
 }
 
 impl Emulated {
@@ -186,10 +182,10 @@ impl Emulated {
 
 fn accesses(operands: &[Operand]) -> Vec<Access> {
     let access = |operand: &Operand| {
-        let memory = operand.memory()?.address();
-        Some(Access { memory, range: operand.range().clone(), writes: operand.writes() })
+        let (range, writes) = (operand.range().clone(), operand.writes());
+        Access { memory: operand.address(), range, writes }
     };
-    operands.iter().filter_map(access).collect()
+    operands.iter().map(access).collect()
 }
 
 impl Device for Emulated {
@@ -218,8 +214,10 @@ impl Device for Emulated {
     }
 
     fn map_host(&self, block: Block) -> Result<Mapped, Refused> {
-        let address = self.address(block.len());
-        Ok(backing::map(&self.account, block, Some(address)))
+        let (memory, core) = (self.address(block.len()), Arc::clone(&self.core));
+        let watch = move |range, writes| core.enter(vec![Access { memory, range, writes }]);
+        let (account, region) = (Arc::clone(&self.account), Region::new(block));
+        Ok(Mapped::new(account, memory, region, Some(Box::new(watch))))
     }
 
     fn stream(&self) -> Result<Stream> {
@@ -294,14 +292,8 @@ impl Kernels for Emulated {
 
     fn enter(&self, operands: Vec<Operand>) -> Result<Entered> {
         kernels::validate(&operands, &self.account)?;
-        let accesses = accesses(&operands);
-        let accesses = {
-            let hazards = &mut self.core.lock().hazards;
-            accesses.iter().try_for_each(|access| hazards.check(access, &Clock::new()))?;
-            accesses.into_iter().map(|access| hazards.begin(access, Actor::Thread)).collect()
-        };
-        let presence = Presence { core: Arc::clone(&self.core), accesses };
-        Ok(Entered::new(kernels::views(operands, &self.account)?, Some(Box::new(presence))))
+        let presence = self.core.enter(accesses(&operands))?;
+        Ok(Entered::new(kernels::views(operands, &self.account)?, Some(presence)))
     }
 
     fn direct_access(&self, stream: &Stream, direction: Direction, bytes: u64) -> Result<Event> {
@@ -332,15 +324,6 @@ impl Drop for Seat {
         let mut state = self.core.lock();
         state.leave_stream(self.id);
         self.core.advance(state);
-    }
-}
-
-impl Drop for Presence {
-    fn drop(&mut self) {
-        let mut state = self.core.lock();
-        for id in self.accesses.drain(..) {
-            state.hazards.end(id);
-        }
     }
 }
 
