@@ -536,14 +536,18 @@ fn quick() -> Emulated {
 
 #[test]
 fn a_copy_never_ends_before_its_modelled_time() {
-    let device = emulated("capacity=1MiB,bandwidth_in=10MB/s,bandwidth_out=20MB/s,latency=3ms");
+    let device = emulated(
+        "capacity=1MiB,bandwidth_in=10MB/s,bandwidth_out=20MB/s,latency_in=3ms,latency_out=6ms",
+    );
     let (stream, memory) = (device.stream().unwrap(), device.allocate(100_000).unwrap());
     let start = Instant::now();
     put(&device, &stream, &vec![1; 100_000], &memory, 0);
     assert!(start.elapsed() >= Duration::from_millis(10 + 3));
     let start = Instant::now();
     get(&device, &stream, &memory, 0, 100_000);
-    assert!(start.elapsed() >= Duration::from_millis(5 + 3));
+    assert!(start.elapsed() >= Duration::from_millis(5 + 6));
+    assert_eq!(log(&device, Direction::In)[0].slot.time(), Duration::from_millis(10 + 3));
+    assert_eq!(log(&device, Direction::Out)[0].slot.time(), Duration::from_millis(5 + 6));
     let start = Instant::now();
     let copies: Vec<_> = (0..3)
         .map(|_| device.copy_in(&stream, block(&vec![1; 50_000]), &memory, 0).unwrap())
