@@ -3,7 +3,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use super::handles::{Mapped, Memory, Refused};
+use super::handles::{Memory, Refused};
 use crate::error::{Error, Kind, Result};
 use crate::memory::{Block, Buffer, Region};
 use crate::size::Size;
@@ -87,13 +87,6 @@ impl Allocation {
             .filter(|allocation| Arc::ptr_eq(&allocation.charge.account, account))
             .ok_or_else(|| Error::invalid("the memory belongs to another device"))
     }
-}
-
-/// Host memory at an address of the device's choice; `registration` tells whose it is.
-pub(super) fn map(account: &Arc<Account>, block: Block, address: Option<u64>) -> Mapped {
-    let region = Region::new(block);
-    let address = address.unwrap_or(region.address());
-    Mapped::new(Arc::clone(account), address, region)
 }
 
 /// A range of `memory` for a copy of `block`, or the refusal.

@@ -6,7 +6,7 @@
 
 use std::any::Any;
 use std::fmt;
-use std::ops::Range;
+use std::ops::{Deref, DerefMut, Range};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -199,13 +199,26 @@ struct Mapping {
     registration: Box<dyn Any + Send + Sync>,
     address: u64,
     region: Arc<Region>,
+    watch: Option<Watch>,
 }
+
+/// For devices that know what their kernels use: notes that host code uses a range, for writing or
+/// not, until the answer is dropped; an error if that races with a kernel.
+pub type Watch = Box<dyn Fn(Range<usize>, bool) -> Result<Presence> + Send + Sync>;
+
+/// A use of memory that is over when this is dropped.
+pub type Presence = Box<dyn Any + Send>;
 
 impl Mapped {
     /// For devices: `region`, at `address` for the device until `registration` is dropped.
-    pub fn new<T: Any + Send + Sync>(registration: T, address: u64, region: Region) -> Self {
+    pub fn new<T: Any + Send + Sync>(
+        registration: T,
+        address: u64,
+        region: Region,
+        watch: Option<Watch>,
+    ) -> Self {
         let (registration, region) = (Box::new(registration), Arc::new(region));
-        Self(Arc::new(Mapping { registration, address, region }))
+        Self(Arc::new(Mapping { registration, address, region, watch }))
     }
 
     /// Bytes.
@@ -223,26 +236,36 @@ impl Mapped {
         self.0.address
     }
 
-    /// Borrows a range for host code to read; an error while a kernel writes to it.
-    pub fn read(&self, range: Range<usize>) -> Result<Reading> {
-        self.0.region.read(range)
+    /// Borrows a range for host code to read; an error while a kernel may write to it, which on
+    /// [`Emulated`](super::Emulated) is from its launch until its event is done. A device whose
+    /// kernels are launched by others can't know: there, wait for the event first.
+    pub fn read(&self, range: Range<usize>) -> Result<Held<Reading>> {
+        let presence = self.watch(&range, false)?;
+        Ok(Held { guard: self.0.region.read(range)?, _presence: presence })
     }
 
-    /// Borrows a range for host code to write; an error while a kernel uses it.
-    pub fn write(&self, range: Range<usize>) -> Result<Writing> {
-        self.0.region.write(range)
+    /// Borrows a range for host code to write; an error while a kernel may use it, as for
+    /// [`read`](Self::read).
+    pub fn write(&self, range: Range<usize>) -> Result<Held<Writing>> {
+        let presence = self.watch(&range, true)?;
+        Ok(Held { guard: self.0.region.write(range)?, _presence: presence })
+    }
+
+    fn watch(&self, range: &Range<usize>, writes: bool) -> Result<Option<Presence>> {
+        self.0.watch.as_ref().map(|watch| watch(range.clone(), writes)).transpose()
     }
 
     /// Ends the mapping and gives the block back, unless someone still uses it.
     pub fn unmap(self) -> Result<Block, Self> {
-        let Mapping { registration, address, region } = Arc::try_unwrap(self.0).map_err(Self)?;
+        let Mapping { registration, address, region, watch } =
+            Arc::try_unwrap(self.0).map_err(Self)?;
         match Arc::try_unwrap(region) {
             Ok(region) => {
                 drop(registration);
                 Ok(region.into_block())
             }
             // A guard is left.
-            Err(region) => Err(Self(Arc::new(Mapping { registration, address, region }))),
+            Err(region) => Err(Self(Arc::new(Mapping { registration, address, region, watch }))),
         }
     }
 
@@ -259,6 +282,33 @@ impl Mapped {
 impl fmt::Debug for Mapped {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Mapped({} at {:#x})", Size(self.len() as u64), self.0.address)
+    }
+}
+
+/// A range of [`Mapped`] memory that host code holds; the device knows that it does.
+pub struct Held<T> {
+    guard: T,
+    /// After `guard`: kernels may follow once the bytes are given back.
+    _presence: Option<Presence>,
+}
+
+impl<T: Deref<Target = [u8]>> Deref for Held<T> {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        &self.guard
+    }
+}
+
+impl<T: DerefMut<Target = [u8]>> DerefMut for Held<T> {
+    fn deref_mut(&mut self) -> &mut [u8] {
+        &mut self.guard
+    }
+}
+
+impl<T: fmt::Debug> fmt::Debug for Held<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Held").field(&self.guard).finish()
     }
 }
 

@@ -15,7 +15,7 @@ use super::link::Direction;
 use super::ticket::{Fault, Outcome, Ticket};
 use super::{Device, Facts, STREAMS_MAX};
 use crate::error::{Error, Kind, Result};
-use crate::memory::{Block, Buffer};
+use crate::memory::{Block, Buffer, Region};
 use crate::sync::{Mutex, lock};
 
 /// The host as a device.
@@ -109,7 +109,8 @@ impl Device for Host {
     }
 
     fn map_host(&self, block: Block) -> Result<Mapped, Refused> {
-        Ok(backing::map(&self.account, block, None))
+        let region = Region::new(block);
+        Ok(Mapped::new(Arc::clone(&self.account), region.address(), region, None))
     }
 
     fn stream(&self) -> Result<Stream> {

@@ -8,9 +8,9 @@
 //! - [`Kernels::enter`] makes the calling thread the kernel, from now until the [`Entered`] is
 //!   dropped: for computations that can't be put into a function, such as a PyTorch module.
 //!
-//! Both refuse operands whose bytes are not known to have arrived.
+//! Both refuse operands, on the device or mapped, whose bytes are not known to have arrived: those
+//! that an operation writes which has not ended and is not ordered before.
 
-use std::any::Any;
 use std::fmt;
 use std::ops::{Deref, Range};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -18,7 +18,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::backing::{Account, Allocation};
-use super::handles::{Event, Mapped, Memory, Stream};
+use super::handles::{Event, Mapped, Memory, Presence, Stream};
 use super::link::Direction;
 use crate::error::{Error, Kind, Result};
 use crate::memory::{Reading, Region, Writing, overlap};
@@ -30,8 +30,9 @@ pub type Kernel = Box<dyn FnOnce(&mut [View]) -> Result<()> + Send>;
 /// Devices whose kernels are host functions.
 pub trait Kernels: Send + Sync {
     /// Runs `kernel` on the device, in its turn on `stream`. Operands in host memory are used over
-    /// the link, in place: what is read occupies the link before the kernel runs, what is written
-    /// after it. The event is done when all that is.
+    /// the link, in place: their bytes cross it while the kernel computes, what is read inwards and
+    /// what is written outwards. The event is done when the kernel is and all bytes have crossed;
+    /// until then the operands are in use.
     fn launch(&self, stream: &Stream, operands: Vec<Operand>, kernel: Kernel) -> Result<Event>;
 
     /// Views of the operands for the calling thread, now: an error while an operation in flight
@@ -44,7 +45,8 @@ pub trait Kernels: Send + Sync {
     fn direct_access(&self, stream: &Stream, direction: Direction, bytes: u64) -> Result<Event>;
 
     /// How long a kernel that computes for `compute` takes with its `bytes` on the host, in
-    /// `direction`, if nothing else uses the link.
+    /// `direction`, if nothing else uses the device. One that both reads and writes there takes
+    /// the longer of its two times.
     fn direct_time(&self, direction: Direction, bytes: u64, compute: Duration) -> Duration;
 }
 
@@ -83,14 +85,6 @@ impl Operand {
         Self { place: Place::Host(mapped.clone()), range, writes: true }
     }
 
-    /// The allocation it lies in, unless that is host memory.
-    pub(super) fn memory(&self) -> Option<&Memory> {
-        match &self.place {
-            Place::Device(memory) => Some(memory),
-            Place::Host(_) => None,
-        }
-    }
-
     pub(super) fn range(&self) -> &Range<usize> {
         &self.range
     }
@@ -106,7 +100,8 @@ impl Operand {
         if crosses { self.range.len() as u64 } else { 0 }
     }
 
-    fn address(&self) -> u64 {
+    /// Where the allocation or mapping it lies in starts, for the device.
+    pub(super) fn address(&self) -> u64 {
         match &self.place {
             Place::Device(memory) => memory.address(),
             Place::Host(mapped) => mapped.address(),
@@ -224,12 +219,12 @@ pub struct Entered {
     /// The operands.
     pub views: Vec<View>,
     /// After `views`: other operations may follow once the bytes are given back.
-    _presence: Option<Box<dyn Any + Send>>,
+    _presence: Option<Presence>,
 }
 
 impl Entered {
     /// For devices: `presence` is dropped when the kernel is over.
-    pub(super) fn new(views: Vec<View>, presence: Option<Box<dyn Any + Send>>) -> Self {
+    pub(super) fn new(views: Vec<View>, presence: Option<Presence>) -> Self {
         Self { views, _presence: presence }
     }
 }

@@ -11,8 +11,15 @@
 //! ```
 //!
 //! A [`Stream`] is a queue of work that the device does in order; two streams are ordered only
-//! by events: [`Device::record`] on one, [`Device::wait_for`] on the other. Every call that
-//! submits work returns at once; completion is observed at a [`Transfer`] or an [`Event`].
+//! by events: [`Device::record`] on one, [`Device::wait_for`] on the other. Completion is observed
+//! at a [`Transfer`] or an [`Event`].
+//!
+//! **No waiting.** A call that submits work returns without waiting for it, and a copy does so for
+//! blocks that the device can reach by itself: those of [`Device::allocate_host`], and others that
+//! are page-locked for it, such as torch's pinned memory. With any other block a copy may return
+//! only when it is done, behind all that is in line before it: CUDA's asynchronous copies of
+//! pageable memory may be synchronous. So a schedule that counts on overlap takes its blocks from
+//! `allocate_host`. ([`Host`] does everything within the call, so there nothing overlaps.)
 //!
 //! **Ownership.** A copy owns its [`Block`] and a share of its [`Memory`] until the device is done,
 //! whether or not its `Transfer` still exists; then the block comes back through the `Transfer`, or
@@ -22,10 +29,13 @@
 //! **Errors.** What can be seen at once (ranges, another device's handles, a full queue) is refused
 //! at the call, and the block is in the [`Refused`]. What fails later shows at the handle of the
 //! operation that failed, at everything that the stream, and streams waiting for it, had in line
-//! behind it, and at the stream's next [`Device::synchronize`], which ends that state.
+//! behind it, and at the stream's next [`Device::synchronize`]. [`Host`] and [`Emulated`] go on
+//! after that report. Nothing may count on it: on a device a failure may be permanent, as many are
+//! in CUDA, where from then on every call fails with the same error until the process ends.
 //!
 //! **Bounds.** Allocation is bounded by the capacity, the work in line on one stream by
-//! [`STREAM_QUEUE_MAX`], the number of streams by [`STREAMS_MAX`], every wait by the caller's limit.
+//! [`STREAM_QUEUE_MAX`], the number of streams by [`STREAMS_MAX`], every wait by the caller's
+//! limit, apart from that of a copy whose block is not page-locked.
 //!
 //! # Implementations
 //!
@@ -42,7 +52,7 @@
 //! | [`Device::map_host`], [`Mapped::unmap`] or drop | `cuMemHostRegister` with `DEVICEMAP`, `cuMemHostUnregister` |
 //! | [`Mapped::address`] | `cuMemHostGetDevicePointer` |
 //! | [`Device::stream`], drop of [`Stream`] | `cuStreamCreate` with `NON_BLOCKING`, `cuStreamDestroy` (pending work still completes) |
-//! | [`Device::copy_in`], [`Device::copy_out`] | `cuMemcpyHtoDAsync`, `cuMemcpyDtoHAsync`, then `cuEventRecord` for the transfer |
+//! | [`Device::copy_in`], [`Device::copy_out`] | `cuMemcpyHtoDAsync`, `cuMemcpyDtoHAsync` (asynchronous for page-locked blocks only), then `cuEventRecord` for the transfer |
 //! | [`Device::record`] | `cuEventCreate` with `DISABLE_TIMING`, `cuEventRecord` |
 //! | [`Device::wait_for`] | `cuStreamWaitEvent` |
 //! | [`Event::is_done`], [`Transfer::is_done`] | `cuEventQuery` |
@@ -69,7 +79,9 @@ use serde::{Deserialize, Serialize};
 
 pub use backing::ALLOCATION_ALIGNMENT;
 pub use emulated::Emulated;
-pub use handles::{Completion, Event, Mapped, Memory, Refused, Stream, Transfer};
+pub use handles::{
+    Completion, Event, Held, Mapped, Memory, Presence, Refused, Stream, Transfer, Watch,
+};
 pub use host::Host;
 pub use kernels::{Entered, Kernel, Kernels, Operand, View};
 pub use link::Direction;
@@ -92,7 +104,8 @@ pub trait Device: Send + Sync + fmt::Debug {
     /// gone. What they contain is not defined.
     fn allocate(&self, len: usize) -> Result<Memory>;
 
-    /// `len` bytes of host memory from which and to which this device copies fastest.
+    /// `len` bytes of host memory from which and to which this device copies fastest, and without
+    /// making the caller wait.
     fn allocate_host(&self, len: usize) -> Result<Block>;
 
     /// Lets the device use `block` in place, over the link.
@@ -101,7 +114,8 @@ pub trait Device: Send + Sync + fmt::Debug {
     /// A new, empty queue of work.
     fn stream(&self) -> Result<Stream>;
 
-    /// Copies all of `from` to `to`, at `offset`.
+    /// Copies all of `from` to `to`, at `offset`. May wait for the copy, unless `from` is
+    /// page-locked for this device, as [`allocate_host`](Self::allocate_host) makes it.
     fn copy_in(
         &self,
         stream: &Stream,
@@ -110,7 +124,8 @@ pub trait Device: Send + Sync + fmt::Debug {
         offset: usize,
     ) -> Result<Transfer, Refused>;
 
-    /// Fills all of `to` from `from`, at `offset`.
+    /// Fills all of `to` from `from`, at `offset`. May wait for the copy, unless `to` is
+    /// page-locked for this device, as [`allocate_host`](Self::allocate_host) makes it.
     fn copy_out(
         &self,
         stream: &Stream,
@@ -126,7 +141,8 @@ pub trait Device: Send + Sync + fmt::Debug {
     fn wait_for(&self, stream: &Stream, event: &Event) -> Result<()>;
 
     /// Waits, at most for `limit`, until everything submitted to `stream` so far is done, and
-    /// reports the first failure since the last report.
+    /// reports the first failure since the last report. A failure that is permanent is reported
+    /// each time.
     fn synchronize(&self, stream: &Stream, limit: Duration) -> Result<()>;
 
     /// A look at device memory from host code: [`Kind::Unsupported`] unless host and device are

@@ -7,12 +7,12 @@
 // Clippy takes only functions marked as tests for tests, not what they call.
 #![allow(clippy::unwrap_used)]
 
-use std::sync::mpsc;
+use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 
 use tensorferry::device::emulated::{LinkUse, Spec};
 use tensorferry::device::{
-    Device, Direction, Emulated, Event, Host, Kernels, Memory, Operand, STREAM_QUEUE_MAX,
+    Device, Direction, Emulated, Event, Host, Kernel, Kernels, Memory, Operand, STREAM_QUEUE_MAX,
     STREAMS_MAX, Stream, View,
 };
 use tensorferry::memory::{Block, Buffer, Foreign, Pool};
@@ -536,14 +536,18 @@ fn quick() -> Emulated {
 
 #[test]
 fn a_copy_never_ends_before_its_modelled_time() {
-    let device = emulated("capacity=1MiB,bandwidth_in=10MB/s,bandwidth_out=20MB/s,latency=3ms");
+    let device = emulated(
+        "capacity=1MiB,bandwidth_in=10MB/s,bandwidth_out=20MB/s,latency_in=3ms,latency_out=6ms",
+    );
     let (stream, memory) = (device.stream().unwrap(), device.allocate(100_000).unwrap());
     let start = Instant::now();
     put(&device, &stream, &vec![1; 100_000], &memory, 0);
     assert!(start.elapsed() >= Duration::from_millis(10 + 3));
     let start = Instant::now();
     get(&device, &stream, &memory, 0, 100_000);
-    assert!(start.elapsed() >= Duration::from_millis(5 + 3));
+    assert!(start.elapsed() >= Duration::from_millis(5 + 6));
+    assert_eq!(log(&device, Direction::In)[0].slot.time(), Duration::from_millis(10 + 3));
+    assert_eq!(log(&device, Direction::Out)[0].slot.time(), Duration::from_millis(5 + 6));
     let start = Instant::now();
     let copies: Vec<_> = (0..3)
         .map(|_| device.copy_in(&stream, block(&vec![1; 50_000]), &memory, 0).unwrap())
@@ -562,7 +566,6 @@ fn bytes_that_have_not_arrived_can_not_be_read() {
     let gate = Gate::close(&device, &stream);
     let copy = device.copy_in(&stream, block(&[7; 100]), &memory, 100).unwrap();
     let early = |range| vec![Operand::read(&memory, range)];
-    let nothing = || Box::new(|_: &mut [_]| Ok(()));
 
     let error = device.enter(early(199..300)).unwrap_err();
     assert!(error.to_string().contains("bytes 199..300 have not arrived"), "{error}");
@@ -579,6 +582,95 @@ fn bytes_that_have_not_arrived_can_not_be_read() {
     copy.finish(LIMIT).unwrap();
     behind.wait_within(LIMIT).unwrap();
     assert_eq!(device.enter(early(100..200)).unwrap().views[0][..], [7; 100]);
+}
+
+#[test]
+fn mapped_memory_that_a_kernel_in_flight_writes_can_not_be_used() {
+    let device = quick();
+    let (stream, other) = (device.stream().unwrap(), device.stream().unwrap());
+    let mapped = device.map_host(empty(300)).unwrap();
+    let read = |range| vec![Operand::read_mapped(&mapped, range)];
+    let write = |range| vec![Operand::write_mapped(&mapped, range)];
+    let gate = Gate::close(&device, &stream);
+    let fill = Box::new(|views: &mut [View]| {
+        views[0].as_mut().unwrap().fill(7);
+        Ok(())
+    });
+    let filled = device.launch(&stream, write(100..200), fill).unwrap();
+
+    let error = device.launch(&other, read(0..101), nothing()).unwrap_err();
+    assert!(error.to_string().contains("bytes 0..101 have not arrived"), "{error}");
+    assert!(device.launch(&other, write(199..300), nothing()).is_err(), "two writers");
+    assert!(device.enter(read(150..151)).is_err());
+    let error = mapped.read(199..200).unwrap_err();
+    assert!(error.to_string().contains("bytes 199..200 have not arrived"), "{error}");
+    assert!(mapped.write(199..200).is_err());
+
+    assert!(mapped.write(0..100).is_ok(), "only the bytes in flight are closed");
+    device.wait_for(&other, &filled).unwrap();
+    let behind = device.launch(&other, read(100..200), nothing()).unwrap();
+    assert!(mapped.write(200..300).is_ok() && device.enter(read(200..300)).is_ok());
+    gate.open();
+    behind.wait_within(LIMIT).unwrap();
+    assert_eq!(mapped.read(100..200).unwrap()[..], [7; 100]);
+    assert_eq!(&mapped.unmap().unwrap()[100..200], [7; 100]);
+}
+
+#[test]
+fn what_a_kernel_wrote_to_mapped_memory_is_not_seen_before_it_has_crossed_the_link() {
+    let device = emulated("capacity=1MiB,bandwidth=1GB/s,latency=40s");
+    let (stream, other) = (device.stream().unwrap(), device.stream().unwrap());
+    let mapped = device.map_host(empty(10)).unwrap();
+    let (sender, ran) = mpsc::channel();
+    let tell = Box::new(move |_: &mut [View]| {
+        let _ = sender.send(());
+        Ok(())
+    });
+    let event = device.launch(&stream, vec![Operand::write_mapped(&mapped, 0..10)], tell).unwrap();
+    ran.recv_timeout(LIMIT).unwrap();
+    assert_eq!(event.wait_within(Duration::from_millis(10)).unwrap_err().kind(), Kind::Timeout);
+    let early = || vec![Operand::read_mapped(&mapped, 0..1)];
+    assert!(device.enter(early()).is_err());
+    assert!(device.launch(&other, early(), nothing()).is_err());
+    assert!(mapped.read(0..1).is_err());
+    assert!(mapped.unmap().is_err());
+}
+
+#[test]
+fn mapped_memory_that_host_code_holds_can_not_be_used_against_it() {
+    let device = quick();
+    let stream = device.stream().unwrap();
+    let mapped = device.map_host(empty(300)).unwrap();
+    let mut writing = mapped.write(0..100).unwrap();
+    let reading = mapped.read(100..200).unwrap();
+    for operand in [Operand::read_mapped(&mapped, 99..100), Operand::write_mapped(&mapped, 0..1)] {
+        let error = device.launch(&stream, vec![operand.clone()], nothing()).unwrap_err();
+        assert!(error.to_string().contains("a thread of the host writes 0..100"), "{error}");
+        assert!(device.enter(vec![operand]).is_err());
+    }
+    assert!(device.enter(vec![Operand::write_mapped(&mapped, 199..300)]).is_err());
+    assert!(device.enter(vec![Operand::read_mapped(&mapped, 100..300)]).is_ok());
+    writing.fill(1);
+    drop((writing, reading));
+    let operands = vec![Operand::write_mapped(&mapped, 0..300)];
+    device.launch(&stream, operands, nothing()).unwrap().wait_within(LIMIT).unwrap();
+    assert!(mapped.read(0..301).is_err(), "outside");
+    assert_eq!(mapped.write(0..300).unwrap()[99..101], [1, 0], "and that left nothing behind");
+}
+
+#[test]
+fn bytes_are_not_seen_while_the_link_model_says_that_they_travel() {
+    let device = emulated("capacity=1MiB,bandwidth=1GB/s,latency=40s");
+    let (stream, memory) = (device.stream().unwrap(), device.allocate(20).unwrap());
+    let other = device.stream().unwrap();
+    let copy_in = device.copy_in(&stream, block(&[7; 10]), &memory, 0).unwrap();
+    let copy_out = device.copy_out(&other, &memory, 10, empty(10)).unwrap();
+    // Time enough to move the bytes, and little of what the model asks for.
+    assert_eq!(copy_in.wait_within(Duration::from_millis(10)).unwrap_err().kind(), Kind::Timeout);
+    assert!(device.enter(vec![Operand::read(&memory, 9..10)]).is_err());
+    assert!(device.enter(vec![Operand::write(&memory, 10..11)]).is_err());
+    assert!(device.copy_out(&other, &memory, 0, empty(10)).is_err());
+    assert!(copy_in.into_block().is_err() && copy_out.into_block().is_err());
 }
 
 #[test]
@@ -707,18 +799,84 @@ fn direct_access_and_copies_share_the_link() {
     assert_eq!(time, log[0].slot.time());
 }
 
+fn nothing() -> Kernel {
+    Box::new(|_| Ok(()))
+}
+
 #[test]
-fn a_kernel_on_mapped_memory_reads_over_the_link_before_and_writes_after() {
+fn a_kernel_on_mapped_memory_uses_both_directions_of_the_link_at_once() {
     let device = quick();
     let stream = device.stream().unwrap();
     let mapped = device.map_host(empty(3000)).unwrap();
     let operands =
         vec![Operand::read_mapped(&mapped, 0..1000), Operand::write_mapped(&mapped, 1000..3000)];
-    let nothing = Box::new(|_: &mut [_]| Ok(()));
-    device.launch(&stream, operands, nothing).unwrap().wait_within(LIMIT).unwrap();
+    device.launch(&stream, operands, nothing()).unwrap().wait_within(LIMIT).unwrap();
     let (into, out) = (log(&device, Direction::In), log(&device, Direction::Out));
     assert_eq!((into[0].bytes, out[0].bytes), (1000, 2000));
-    assert!(out[0].slot.start >= into[0].slot.done);
+    assert_eq!(into[0].slot.start, out[0].slot.start);
+}
+
+#[test]
+fn a_kernel_on_mapped_memory_computes_while_its_bytes_cross_the_link() {
+    // Far longer than a kernel that only says that it ran.
+    let device = emulated("capacity=1MiB,bandwidth=1GB/s,latency=40s");
+    let stream = device.stream().unwrap();
+    let mapped = device.map_host(empty(10)).unwrap();
+    let (sender, ran) = mpsc::channel();
+    let tell = Box::new(move |_: &mut [View]| {
+        let _ = sender.send(());
+        Ok(())
+    });
+    let event = device.launch(&stream, vec![Operand::read_mapped(&mapped, 0..10)], tell).unwrap();
+    ran.recv_timeout(LIMIT).unwrap();
+    let error = event.wait_within(Duration::from_millis(10)).unwrap_err();
+    assert_eq!(error.kind(), Kind::Timeout);
+}
+
+#[test]
+fn a_launch_lasts_no_shorter_than_predicted_whichever_of_compute_and_link_is_longer() {
+    let device = emulated("capacity=1MiB,bandwidth=1MB/s,latency=1ms,direct_slowdown=2");
+    let (stream, memory) = (device.stream().unwrap(), device.allocate(1).unwrap());
+    let mapped = device.map_host(empty(5000)).unwrap();
+    for (compute_ms, expected_ms) in [(0, 11), (4, 11), (30, 30)] {
+        let compute = Duration::from_millis(compute_ms);
+        let predicted = device.direct_time(Direction::In, 5000, compute);
+        assert_eq!(predicted, Duration::from_millis(expected_ms));
+        let busy = Box::new(move |_: &mut [View]| {
+            std::thread::sleep(compute);
+            Ok(())
+        });
+        let start = Instant::now();
+        let operands = vec![Operand::read_mapped(&mapped, 0..5000)];
+        device.launch(&stream, operands, busy).unwrap().wait_within(LIMIT).unwrap();
+        assert!(start.elapsed() >= predicted);
+        // The copy is ready when the launch has ended, in model time too.
+        put(&device, &stream, b"x", &memory, 0);
+        let log = log(&device, Direction::In);
+        let [.., launch, copy] = &log[..] else { panic!("two uses of the link") };
+        assert_eq!(launch.slot.time(), Duration::from_millis(11));
+        assert!(copy.slot.start >= launch.slot.start + predicted);
+    }
+}
+
+#[test]
+fn a_kernel_takes_its_turn_on_the_link_when_it_gets_the_compute_unit() {
+    let device = quick();
+    let memory = device.allocate(1000).unwrap();
+    let streams: Vec<_> = (0..3).map(|_| device.stream().unwrap()).collect();
+    let mapped = device.map_host(empty(1000)).unwrap();
+    let gate = Gate::before(&device, &streams);
+    // The first kernel has the unit, and the link from the start; the second waits for both.
+    for (stream, range) in streams.iter().zip([0..400, 400..1000]) {
+        device.launch(stream, vec![Operand::read_mapped(&mapped, range)], nothing()).unwrap();
+    }
+    device.copy_in(&streams[2], empty(1000), &memory, 0).unwrap();
+    gate.open();
+    drain(&device, &streams);
+    let log = log(&device, Direction::In);
+    assert_eq!(log.iter().map(|one| one.bytes).collect::<Vec<_>>(), [400, 1000, 600]);
+    assert_eq!(log[1].slot.start, log[0].slot.done);
+    assert!(log[2].slot.start >= log[0].slot.done && log[2].slot.start >= log[1].slot.done);
 }
 
 #[test]
@@ -790,6 +948,47 @@ fn freed_memory_counts_as_used_while_an_operation_is_in_flight() {
     gate.open();
     copy.finish(LIMIT).unwrap();
     assert_eq!(device.facts().used_bytes, 0);
+}
+
+/// Calls the device when it goes, and takes its time.
+struct Slow(Arc<Emulated>);
+
+impl Drop for Slow {
+    fn drop(&mut self) {
+        self.0.link_log();
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+/// What is in line behind a failure never runs. It once was dropped only after its handle had told
+/// of the end.
+#[test]
+fn whoever_sees_an_operation_fail_with_its_stream_finds_nothing_of_it_left() {
+    let device = Arc::new(quick());
+    let (stream, memory) = (device.stream().unwrap(), device.allocate(100).unwrap());
+    let (mapped, pool) = (device.map_host(empty(100)).unwrap(), Pool::new(4096, 1).unwrap());
+    let gate = Gate::close(&device, &stream);
+    let fail = Box::new(|_: &mut [_]| Err(Error::new(Kind::Io, "no such luck")));
+    device.launch(&stream, Vec::new(), fail).unwrap();
+    let lease = Block::from(pool.take_within(LIMIT).unwrap()).narrow(0..50).unwrap();
+    drop(device.copy_in(&stream, lease, &memory, 0).unwrap());
+    let slow = Slow(Arc::clone(&device));
+    let never = Box::new(move |_: &mut [_]| {
+        let _capture = &slow;
+        panic!("a kernel behind a failure ran")
+    });
+    let operands = vec![Operand::write(&memory, 0..50), Operand::write_mapped(&mapped, 0..50)];
+    let event = device.launch(&stream, operands, never).unwrap();
+    let behind = device.record(&stream).unwrap();
+    drop(memory);
+    gate.open();
+    assert_eq!(event.wait_within(LIMIT).unwrap_err().kind(), Kind::Io);
+    assert_eq!(device.facts().used_bytes, 0);
+    assert_eq!(mapped.unmap().unwrap().len(), 100);
+    assert!(behind.wait_within(LIMIT).is_err());
+    assert!(pool.take_within(LIMIT).is_ok(), "the block went home");
+    assert_eq!(device.synchronize(&stream, LIMIT).unwrap_err().to_string(), "no such luck");
+    device.synchronize(&stream, LIMIT).unwrap();
 }
 
 #[test]

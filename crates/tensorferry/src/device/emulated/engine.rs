@@ -3,26 +3,35 @@
 //! A device has three *units* that work at the same time: the link inwards, the link outwards and
 //! the compute unit. Each is one thread, asleep when it has nothing to do.
 //!
-//! An operation is *in line* in its stream's queue, then *running* on a unit (at most one per
-//! stream, which is what keeps a stream in order), then *ended*: its ticket is settled and its
-//! accesses are no longer outstanding. Records and waits need no unit; they end as soon as they
-//! come to the head of their stream and, for a wait, its event is over. [`State::advance`] moves
-//! everything that can move; it is called after each submission and each end.
+//! An operation is *in line* in its stream's queue, then *running* (at most one per stream, which
+//! is what keeps a stream in order), then *ended*: what it owned is gone, its accesses are no
+//! longer outstanding and its ticket is settled, in this order, so that whoever sees its end sees
+//! all of it. Most run on a unit. Those behind a failure run nowhere: the thread that finds them
+//! lets go of what they own. Records and waits own nothing; they end as soon as they come to the
+//! head of their stream and, for a wait, its event is over. [`Core::advance`] moves everything
+//! that can move; it is called after each submission and each end.
 //!
 //! **Time.** Each link keeps a [`Link`]: a transfer's slot is reserved, in model time, when it
 //! starts to run, from the model time at which it became ready: the latest of its submission, the
-//! end of its predecessor and the events waited for. The unit's thread sleeps until the slot is
-//! over, and only then moves the bytes. So a transfer ends late, never early, and the lateness of
-//! one thread's wake-up does not add up over a queue.
+//! end of its predecessor and the events waited for. The unit's thread moves the bytes when the
+//! slot starts and sleeps until it is over. So a transfer ends late, never early; late only by a
+//! wake-up, unless moving the bytes takes longer than the slot; and the lateness of one wake-up
+//! does not add up over a queue. Nobody sees the bytes early: until the end the accesses are
+//! outstanding and the block is the operation's.
 //!
-//! **Locks.** One lock guards all queues. Tickets have their own, taken inside it. What an ended
-//! operation owned (a block whose keeper may run foreign code, a share of an allocation) is dropped
-//! only after the lock is released.
+//! A kernel that uses host memory in place takes slots on the links too, when it gets the compute
+//! unit. It runs from the start of its slot inwards, and has the unit until it has computed *and*
+//! its slots are over: computing and crossing overlap, as [`direct_time`] says.
+//!
+//! [`direct_time`]: crate::device::link::direct_time
+//!
+//! **Locks.** One lock guards all queues. Tickets have their own, taken inside it. What an
+//! operation owns (a block whose keeper may run foreign code, a share of an allocation, a kernel's
+//! captures) is never dropped under the lock.
 //!
 //! **The end.** A dropped device finishes what was submitted; then its threads end.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::mem;
 use std::ops::Range;
 use std::sync::{Arc, Weak};
 use std::thread;
@@ -32,9 +41,9 @@ use super::hazards::{Access, AccessId, Actor, Clock, Hazards};
 use super::spec::Spec;
 use super::{LINK_LOG_MAX, LinkUse};
 use crate::device::backing::{Account, Allocation};
-use crate::device::handles::{Completion, Memory};
+use crate::device::handles::{Completion, Memory, Presence};
 use crate::device::kernels::{self, Kernel, Operand};
-use crate::device::link::{Direction, Link};
+use crate::device::link::{Direction, Link, Slot};
 use crate::device::ticket::{Fault, Outcome, Ticket};
 use crate::device::{STREAM_QUEUE_MAX, STREAMS_MAX};
 use crate::error::{Error, Kind, Result};
@@ -50,7 +59,7 @@ pub(super) struct Core {
     account: Arc<Account>,
     state: Mutex<State>,
     /// One per unit: there may be something to do.
-    work: [Condvar; UNITS],
+    bells: [Condvar; UNITS],
 }
 
 const UNITS: usize = 3;
@@ -69,11 +78,16 @@ pub(super) struct State {
     stream_next: u64,
     /// Operations that run or are about to; at most one per stream, so at most [`STREAMS_MAX`].
     running: [VecDeque<Job>; UNITS],
+    /// Kernels that wait for the compute unit.
+    kernels: VecDeque<Job>,
+    computing: bool,
+    /// Model time at which the compute unit was last given up.
+    computed_at: Duration,
     links: [Link; 2],
     log: VecDeque<LinkUse>,
     /// How many of the next copies in each direction are to fail.
     failing: [u32; 2],
-    pub(super) hazards: Hazards,
+    hazards: Hazards,
     closing: bool,
 }
 
@@ -103,14 +117,18 @@ struct Operation {
 
 pub(super) enum Work {
     Copy(CopyWork),
-    /// A kernel's use of host memory in place: link time without a copy.
+    /// Link time without a copy, for a kernel that runs elsewhere.
     Direct {
         direction: Direction,
         bytes: u64,
     },
     Kernel {
-        kernel: Kernel,
+        /// Taken when it runs.
+        kernel: Option<Kernel>,
         operands: Vec<Operand>,
+        /// What crosses the link meanwhile.
+        bytes_in: u64,
+        bytes_out: u64,
     },
     Record,
     Wait(Arc<Ticket>),
@@ -118,20 +136,42 @@ pub(super) enum Work {
 
 pub(super) struct CopyWork {
     pub(super) direction: Direction,
-    /// Taken when the copy ends.
-    pub(super) block: Option<Block>,
-    /// Let go before the copy ends.
-    pub(super) memory: Option<Memory>,
+    pub(super) block: Block,
+    pub(super) memory: Memory,
     pub(super) range: Range<usize>,
 }
 
-/// An operation on a unit.
+/// An operation that runs.
 struct Job {
     stream: u64,
     operation: Operation,
-    /// When the link is done with it, in model time.
+    /// From when to when it runs, in model time; it ends no earlier.
+    start: Duration,
     done: Duration,
     fault: Option<Fault>,
+}
+
+/// What is left of an operation whose work is over.
+struct Ended {
+    stream: u64,
+    ticket: Arc<Ticket>,
+    accesses: Vec<AccessId>,
+    block: Option<Block>,
+    outcome: Outcome,
+}
+
+impl Job {
+    /// Drops what the operation owns, apart from the block, which is for its ticket. May run
+    /// foreign code, so never under the lock.
+    fn let_go(self) -> Ended {
+        let Self { stream, operation, done: at, fault, .. } = self;
+        let Operation { ticket, work, accesses, .. } = operation;
+        let block = match work {
+            Work::Copy(copy) => Some(copy.block),
+            _ => None,
+        };
+        Ended { stream, ticket, accesses, block, outcome: Outcome { fault, at } }
+    }
 }
 
 impl Core {
@@ -141,15 +181,18 @@ impl Core {
             streams: BTreeMap::new(),
             stream_next: 0,
             running: [const { VecDeque::new() }; UNITS],
+            kernels: VecDeque::new(),
+            computing: false,
+            computed_at: Duration::ZERO,
             links: [Direction::In, Direction::Out].map(|way| Link::new(spec.speed(way))),
             log: VecDeque::new(),
             failing: [0; 2],
             hazards: Hazards::default(),
             closing: false,
         };
-        let work = [(); UNITS].map(|()| Condvar::new());
+        let bells = [(); UNITS].map(|()| Condvar::new());
         let core =
-            Arc::new(Self { epoch: Instant::now(), account, state: Mutex::new(state), work });
+            Arc::new(Self { epoch: Instant::now(), account, state: Mutex::new(state), bells });
         for (unit, name) in ["ferry-link-in", "ferry-link-out", "ferry-compute"].iter().enumerate()
         {
             let seat = Arc::clone(&core);
@@ -166,7 +209,7 @@ impl Core {
     /// Lets the threads end once everything submitted is done.
     pub(super) fn close(&self) {
         lock(&self.state).closing = true;
-        self.work.iter().for_each(Condvar::notify_all);
+        self.bells.iter().for_each(Condvar::notify_all);
     }
 
     pub(super) fn lock(&self) -> MutexGuard<'_, State> {
@@ -179,17 +222,35 @@ impl Core {
     }
 
     /// Moves everything that can move and releases the lock.
-    pub(super) fn advance(&self, mut state: MutexGuard<'_, State>) {
-        let ended = state.advance();
-        let closing = state.closing;
-        let busy: [bool; UNITS] = [0, 1, 2].map(|unit| !state.running[unit].is_empty());
-        drop(state);
-        for (condvar, busy) in self.work.iter().zip(busy) {
-            if busy || closing {
-                condvar.notify_all();
+    pub(super) fn advance<'a>(&'a self, mut state: MutexGuard<'a, State>) {
+        let mut over = Vec::new();
+        loop {
+            let failed = state.advance();
+            let closing = state.closing;
+            let busy: [bool; UNITS] = [0, 1, 2].map(|unit| !state.running[unit].is_empty());
+            drop(state);
+            for (condvar, busy) in self.bells.iter().zip(busy) {
+                if busy || closing {
+                    condvar.notify_all();
+                }
             }
+            over.clear();
+            if failed.is_empty() {
+                return;
+            }
+            let ended: Vec<_> = failed.into_iter().map(Job::let_go).collect();
+            state = self.lock();
+            over.extend(ended.into_iter().map(|ended| state.settle(ended)));
         }
-        drop(ended);
+    }
+
+    /// Notes that the calling thread uses bytes, unless that races.
+    pub(super) fn enter(self: &Arc<Self>, accesses: Vec<Access>) -> Result<Presence> {
+        let hazards = &mut self.lock().hazards;
+        accesses.iter().try_for_each(|access| hazards.check(access, &Clock::new()))?;
+        let begin = |access| hazards.begin(access, Actor::Thread);
+        let accesses = accesses.into_iter().map(begin).collect();
+        Ok(Box::new(Stay { core: Arc::clone(self), accesses }))
     }
 
     /// Waits, at most for `limit`, until all that was submitted to `stream` is over; reports and
@@ -213,61 +274,64 @@ impl Core {
             if let Some(mut job) = state.running[unit].pop_front() {
                 drop(state);
                 self.perform(&mut job);
-                self.end(job);
+                self.end(unit, job.let_go());
                 state = self.lock();
             } else if state.closing && state.is_idle() {
                 return;
             } else {
-                state = wait(&self.work[unit], state, None).0;
+                state = wait(&self.bells[unit], state, None).0;
             }
         }
     }
 
-    /// Takes the operation's time, then does what it does.
+    /// Does what the operation does and takes its time, whichever is longer.
     fn perform(&self, job: &mut Job) {
-        self.sleep_until(job.done);
-        if job.fault.is_some() {
-            return;
+        self.sleep_until(job.start);
+        if job.fault.is_none() {
+            job.fault = self.work(job).err().as_ref().map(Fault::of);
         }
-        let result = match &mut job.operation.work {
+        self.sleep_until(job.done);
+    }
+
+    fn work(&self, job: &mut Job) -> Result<()> {
+        match &mut job.operation.work {
             Work::Copy(copy) => self.copy(copy),
-            Work::Kernel { kernel, operands } => {
-                let kernel = mem::replace(kernel, Box::new(|_| Ok(())));
-                let result = kernels::run(mem::take(operands), kernel, &self.account);
-                job.done = self.now();
+            Work::Kernel { kernel, operands, .. } => {
+                let run = |kernel| kernels::run(operands.clone(), kernel, &self.account);
+                let result = kernel.take().map_or(Ok(()), run);
+                job.done = job.done.max(self.now());
                 result
             }
             Work::Direct { .. } | Work::Record | Work::Wait(_) => Ok(()),
-        };
-        job.fault = result.err().as_ref().map(Fault::of);
+        }
     }
 
     fn copy(&self, copy: &mut CopyWork) -> Result<()> {
-        let lost = || Error::new(Kind::Internal, "a copy has lost its memory");
-        // Taken, so that a last share is dropped here and not under the lock.
-        let memory = copy.memory.take().ok_or_else(lost)?;
-        let region = &Allocation::of(&memory, &self.account)?.region;
-        let block = copy.block.as_mut().ok_or_else(lost)?;
+        let region = &Allocation::of(&copy.memory, &self.account)?.region;
         match copy.direction {
-            Direction::In => region.write(copy.range.clone())?.copy_from_slice(block),
+            Direction::In => region.write(copy.range.clone())?.copy_from_slice(&copy.block),
             Direction::Out => {
-                let target = block.as_mut().ok_or_else(lost)?;
+                let read_only = || Error::new(Kind::Internal, "a copy out has a read-only block");
+                let target = copy.block.as_mut().ok_or_else(read_only)?;
                 target.copy_from_slice(&region.read(copy.range.clone())?);
             }
         }
         Ok(())
     }
 
-    fn end(&self, job: Job) {
-        let Job { stream, mut operation, done, fault } = job;
+    /// Ends what a unit has done.
+    fn end(&self, unit: usize, ended: Ended) {
         let mut state = self.lock();
-        state.settle(stream, &mut operation, done, fault);
-        if let Some(queue) = state.streams.get_mut(&stream) {
-            queue.is_running = false;
+        if let Some(queue) = state.streams.get_mut(&ended.stream) {
+            queue.fault.clone_from(&ended.outcome.fault);
         }
+        if unit == COMPUTE {
+            (state.computing, state.computed_at) = (false, ended.outcome.at);
+            state.start_kernel();
+        }
+        let ticket = state.settle(ended);
         self.advance(state);
-        // Only now, outside the lock, goes what the operation still owns.
-        drop(operation);
+        drop(ticket);
     }
 
     fn sleep_until(&self, moment: Duration) {
@@ -280,6 +344,21 @@ impl Core {
             } else {
                 thread::yield_now();
             }
+        }
+    }
+}
+
+/// A thread's use of bytes.
+struct Stay {
+    core: Arc<Core>,
+    accesses: Vec<AccessId>,
+}
+
+impl Drop for Stay {
+    fn drop(&mut self) {
+        let mut state = self.core.lock();
+        for id in self.accesses.drain(..) {
+            state.hazards.end(id);
         }
     }
 }
@@ -303,10 +382,10 @@ impl State {
         }
     }
 
-    /// An error unless `operations` more fit on `stream` and none of `accesses` would race.
-    pub(super) fn admit(&self, stream: u64, operations: usize, accesses: &[Access]) -> Result<()> {
+    /// An error unless one more operation fits on `stream` and none of `accesses` would race.
+    pub(super) fn admit(&self, stream: u64, accesses: &[Access]) -> Result<()> {
         let Some(queue) = self.streams.get(&stream) else { return Ok(()) };
-        if queue.line.len() + usize::from(queue.is_running) + operations > STREAM_QUEUE_MAX {
+        if queue.line.len() + usize::from(queue.is_running) >= STREAM_QUEUE_MAX {
             let message = format!("the stream has {STREAM_QUEUE_MAX} operations in line");
             return Err(Error::new(Kind::OutOfMemory, message));
         }
@@ -367,19 +446,19 @@ impl State {
         self.streams.values().all(|queue| queue.line.is_empty() && !queue.is_running)
     }
 
-    /// Moves everything that can move; returns what has ended, to be dropped without the lock.
-    fn advance(&mut self) -> Vec<Operation> {
-        let mut ended = Vec::new();
+    /// Moves everything that can move; returns what fails with its stream.
+    fn advance(&mut self) -> Vec<Job> {
+        let mut failed = Vec::new();
         let ids: Vec<_> = self.streams.keys().copied().collect();
         // The end of one stream's record can free another's wait, so go on until nothing moves.
         // Each round but the last takes an operation out of a line, so there is a last.
-        while ids.iter().filter(|stream| self.step(**stream, &mut ended)).count() > 0 {}
+        while ids.iter().filter(|stream| self.step(**stream, &mut failed)).count() > 0 {}
         self.forget_orphans();
-        ended
+        failed
     }
 
     /// Moves the head of one stream, if it can move.
-    fn step(&mut self, stream: u64, ended: &mut Vec<Operation>) -> bool {
+    fn step(&mut self, stream: u64, failed: &mut Vec<Job>) -> bool {
         let Some(queue) = self.streams.get_mut(&stream) else { return false };
         if queue.is_running {
             return false;
@@ -392,69 +471,91 @@ impl State {
             },
             Some(_) => None,
         };
-        let Some(mut head) = queue.line.pop_front() else { return false };
+        let Some(head) = queue.line.pop_front() else { return false };
         if let Some(Outcome { fault, at }) = event {
             queue.ended_at = queue.ended_at.max(at);
             queue.fault = queue.fault.take().or(fault.map(|fault| fault.inherited()));
         }
         let ready = queue.ended_at.max(head.submitted_at);
         let fault = queue.fault.as_ref().map(Fault::inherited);
-        if fault.is_some() || matches!(head.work, Work::Record | Work::Wait(_)) {
-            self.settle(stream, &mut head, ready, fault);
-            ended.push(head);
+        if matches!(head.work, Work::Record | Work::Wait(_)) {
+            queue.ended_at = ready;
+            head.ticket.settle(Outcome { fault, at: ready }, None);
+            return true;
+        }
+        queue.is_running = true;
+        let job = Job { stream, operation: head, start: ready, done: ready, fault };
+        if job.fault.is_some() {
+            failed.push(job);
         } else {
-            queue.is_running = true;
-            self.dispatch(stream, head, ready);
+            self.dispatch(job);
         }
         true
     }
 
     /// Gives an operation to its unit.
-    fn dispatch(&mut self, stream: u64, operation: Operation, ready: Duration) {
-        let (direction, bytes, copies) = match &operation.work {
+    fn dispatch(&mut self, mut job: Job) {
+        let (direction, bytes, is_copy) = match &job.operation.work {
             Work::Copy(copy) => (copy.direction, copy.range.len() as u64, true),
             Work::Direct { direction, bytes } => (*direction, *bytes, false),
             _ => {
-                let job = Job { stream, operation, done: ready, fault: None };
-                return self.running[COMPUTE].push_back(job);
+                self.kernels.push_back(job);
+                return self.start_kernel();
             }
         };
         let unit = unit_of(direction);
-        let slot = self.links[unit].reserve(ready, bytes);
+        job.start = self.occupy(&mut job, direction, bytes, is_copy).start;
+        if is_copy && self.failing[unit] > 0 {
+            self.failing[unit] -= 1;
+            job.fault = Some(Fault::of(&Error::new(Kind::Io, "the link failed on purpose")));
+        }
+        self.running[unit].push_back(job);
+    }
+
+    /// Gives the compute unit, if it is free, to the next kernel.
+    fn start_kernel(&mut self) {
+        if self.computing {
+            return;
+        }
+        let Some(mut job) = self.kernels.pop_front() else { return };
+        self.computing = true;
+        job.start = job.start.max(self.computed_at);
+        job.done = job.start;
+        if let Work::Kernel { bytes_in, bytes_out, .. } = job.operation.work {
+            if bytes_in > 0 {
+                job.start = self.occupy(&mut job, Direction::In, bytes_in, false).start;
+            }
+            if bytes_out > 0 {
+                self.occupy(&mut job, Direction::Out, bytes_out, false);
+            }
+        }
+        self.running[COMPUTE].push_back(job);
+    }
+
+    /// Takes the link for a job from its start on; the job lasts as long as that.
+    fn occupy(&mut self, job: &mut Job, direction: Direction, bytes: u64, is_copy: bool) -> Slot {
+        let slot = self.links[unit_of(direction)].reserve(job.start, bytes);
         if self.log.len() == LINK_LOG_MAX {
             self.log.pop_front();
         }
-        self.log.push_back(LinkUse { direction, stream, bytes, is_copy: copies, slot });
-        let fails = copies && self.failing[unit] > 0;
-        self.failing[unit] -= u32::from(fails);
-        let fault = fails.then(|| Fault::of(&Error::new(Kind::Io, "the link failed on purpose")));
-        self.running[unit].push_back(Job { stream, operation, done: slot.done, fault });
+        self.log.push_back(LinkUse { direction, stream: job.stream, bytes, is_copy, slot });
+        job.done = job.done.max(slot.done);
+        slot
     }
 
-    /// Ends an operation.
-    fn settle(
-        &mut self,
-        stream: u64,
-        operation: &mut Operation,
-        at: Duration,
-        fault: Option<Fault>,
-    ) {
-        for id in operation.accesses.drain(..) {
+    /// Ends an operation. Its ticket may be the last owner of its block, so it is returned, to be
+    /// dropped without the lock.
+    fn settle(&mut self, ended: Ended) -> Arc<Ticket> {
+        let Ended { stream, ticket, accesses, block, outcome } = ended;
+        for id in accesses {
             self.hazards.end(id);
         }
         if let Some(queue) = self.streams.get_mut(&stream) {
-            queue.ended_at = queue.ended_at.max(at);
-            queue.fault = queue.fault.take().or_else(|| fault.clone());
+            queue.is_running = false;
+            queue.ended_at = queue.ended_at.max(outcome.at);
         }
-        let block = match &mut operation.work {
-            Work::Copy(copy) => {
-                // Memory freed meanwhile is gone before anybody can see that this is over.
-                copy.memory = None;
-                copy.block.take()
-            }
-            _ => None,
-        };
-        operation.ticket.settle(Outcome { fault, at }, block);
+        ticket.settle(outcome, block);
+        ticket
     }
 
     fn forget_orphans(&mut self) {

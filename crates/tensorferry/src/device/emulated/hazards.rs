@@ -4,7 +4,8 @@
 //! outstanding one when both use a byte and at least one writes it. That is a race unless the
 //! outstanding one is ordered before the new one, for one of two reasons: they are on the same
 //! stream, or the new one's stream has waited for an event recorded behind the outstanding one.
-//! (If the outstanding one had ended, it would not be here.)
+//! (If the outstanding one had ended, it would not be here.) What a thread of the host uses in
+//! place, as a kernel or as host code in mapped memory, is outstanding while it holds the bytes.
 //!
 //! Orders are kept as vector clocks: for each stream, up to which of every other stream's
 //! operations the next one on this stream comes after. Nothing depends on how far the device has
@@ -28,10 +29,10 @@ pub(super) struct Hazards {
 
 pub(super) type AccessId = u64;
 
-/// A use of device memory.
+/// A use of device memory, or of mapped host memory.
 #[derive(Debug, Clone)]
 pub(super) struct Access {
-    /// The address of the allocation, which is never used twice.
+    /// The address of the allocation or mapping, which is never used twice.
     pub(super) memory: u64,
     pub(super) range: Range<usize>,
     pub(super) writes: bool,
@@ -42,7 +43,7 @@ pub(super) struct Access {
 pub(super) enum Actor {
     /// An operation of a stream, and its number there.
     Stream(u64, u64),
-    /// A thread that entered the device; no stream can be ordered behind it.
+    /// A thread of the host; no stream can be ordered behind it.
     Thread,
 }
 
@@ -85,7 +86,7 @@ fn explain(access: &Access, other: &Access, actor: Actor) -> Error {
     };
     let by = match actor {
         Actor::Stream(stream, _) => format!("an operation in flight on stream {stream}"),
-        Actor::Thread => "a thread that has entered the device".to_owned(),
+        Actor::Thread => "a thread of the host".to_owned(),
     };
     Error::invalid(format!(
         "bytes {mine:?} {state}: {by} {verb} {theirs:?}, and nothing orders this operation after it"
@@ -133,10 +134,10 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_ordered_behind_a_thread_that_has_entered() {
+    fn nothing_is_ordered_behind_a_thread_of_the_host() {
         let mut hazards = Hazards::default();
         hazards.begin(access(0..10, true), Actor::Thread);
         let error = hazards.check(&access(0..1, true), &clock(&[(0, 9), (1, 9)])).unwrap_err();
-        assert!(error.to_string().contains("a thread that has entered the device"), "{error}");
+        assert!(error.to_string().contains("a thread of the host writes 0..10"), "{error}");
     }
 }

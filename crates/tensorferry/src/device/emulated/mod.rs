@@ -2,18 +2,20 @@
 //! link; what is real is every copy and every byte.
 //!
 //! - Allocation beyond the capacity fails, as on a GPU, and capacity is counted exactly.
-//! - A copy ends no earlier than the link model says ([`link`]); its bytes move at
-//!   the end of that time, so whoever looks too early sees what was there before. Lateness is not
-//!   bounded: the threads run on whatever cores the machine has, and moving the bytes takes time.
-//! - Whoever looks too early is told: an operation that uses bytes which another one in flight
-//!   may still change, without being ordered behind it, is refused. So is overwriting bytes that
-//!   are still in use. On a real device both would go through and give wrong numbers now and then.
+//! - A copy ends no earlier than the link model says ([`link`]). Lateness is not bounded: the
+//!   threads run on whatever cores the machine has, and really moving the bytes can take longer
+//!   than a modelled link that is faster than the machine's memory.
+//! - Nobody looks too early: an operation that uses bytes which another one in flight may still
+//!   change, without being ordered behind it, is refused. So is overwriting bytes that are still
+//!   in use. That holds for device memory and for mapped host memory, whose bytes host code too
+//!   gets only while no kernel in flight is against it. On a real device all this would go through
+//!   and give wrong numbers now and then.
 //! - Host code gets no view of device memory, and addresses of device memory are such that
 //!   following one faults. Computations go in by the [`Kernels`] door.
 //! - Kernels run one at a time, in real time: how fast a GPU would be is not modelled.
 //! - A kernel that uses host memory in place occupies the link as a copy of
 //!   [`direct_bytes`](super::link::direct_bytes) would, so that it and copies get in each other's
-//!   way.
+//!   way. It computes meanwhile, and ends when it has computed and its bytes have crossed.
 //!
 //! What it can't find: a race that the schedule allows but that did not happen, because the other
 //! operation had ended when this one was submitted.
@@ -30,7 +32,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use engine::{CopyWork, Core, Work};
-use hazards::{Access, AccessId, Actor, Clock};
+use hazards::{Access, Clock};
 pub use spec::Spec;
 
 use super::backing::{self, ALLOCATION_ALIGNMENT, Account, Allocation};
@@ -40,7 +42,7 @@ use super::link::{self, Direction, Slot};
 use super::ticket::Ticket;
 use super::{Device, Facts, LinkFacts};
 use crate::error::{Error, Kind, Result};
-use crate::memory::{Block, Buffer};
+use crate::memory::{Block, Buffer, Region};
 use crate::sync::{Mutex, lock};
 
 /// How many uses of the link are remembered for [`Emulated::link_log`].
@@ -84,12 +86,6 @@ struct Mark {
     core: Arc<Core>,
     ticket: Arc<Ticket>,
     clock: Clock,
-}
-
-/// A thread's stay on the device.
-struct Presence {
-    core: Arc<Core>,
-    accesses: Vec<AccessId>,
 }
 
 impl Emulated {
@@ -158,34 +154,24 @@ impl Emulated {
         let access = Access { memory: memory.address(), range: range.clone(), writes };
         let now = self.core.now();
         let mut state = self.core.lock();
-        if let Err(error) = state.admit(id, 1, std::slice::from_ref(&access)) {
+        if let Err(error) = state.admit(id, std::slice::from_ref(&access)) {
             drop(state);
             return Err(Refused { error, block });
         }
-        let (block, memory) = (Some(block), Some(memory.clone()));
-        let work = CopyWork { direction, block, memory, range };
+        let work = CopyWork { direction, block, memory: memory.clone(), range };
         let ticket = state.push(id, Work::Copy(work), vec![access], now);
         self.core.advance(state);
         Ok(Transfer::new(ticket))
     }
 
-    /// Puts `works` in line, one behind the other; the event is done when the last is.
-    fn submit(&self, stream: &Stream, works: Vec<Work>, accesses: Vec<Access>) -> Result<Event> {
+    fn submit(&self, stream: &Stream, work: Work, accesses: Vec<Access>) -> Result<Event> {
         let (id, now) = (self.seat(stream)?.id, self.core.now());
         let mut state = self.core.lock();
-        state.admit(id, works.len(), &accesses)?;
-        let mut accesses = Some(accesses);
-        let mut ticket = None;
-        for work in works {
-            // The accesses belong to the kernel; what surrounds it only takes time.
-            let of_kernel = matches!(work, Work::Kernel { .. });
-            let used = if of_kernel { accesses.take() } else { None };
-            ticket = Some(state.push(id, work, used.unwrap_or_default(), now));
-        }
+        state.admit(id, &accesses)?;
+        let ticket = state.push(id, work, accesses, now);
         let clock = state.known(id);
         self.core.advance(state);
-        let nothing = || Error::new(Kind::Internal, "nothing was submitted");
-        Ok(self.event(ticket.ok_or_else(nothing)?, clock))
+        Ok(self.event(ticket, clock))
     }
 
     fn event(&self, ticket: Arc<Ticket>, clock: Clock) -> Event {
@@ -196,10 +182,10 @@ impl Emulated {
 
 fn accesses(operands: &[Operand]) -> Vec<Access> {
     let access = |operand: &Operand| {
-        let memory = operand.memory()?.address();
-        Some(Access { memory, range: operand.range().clone(), writes: operand.writes() })
+        let (range, writes) = (operand.range().clone(), operand.writes());
+        Access { memory: operand.address(), range, writes }
     };
-    operands.iter().filter_map(access).collect()
+    operands.iter().map(access).collect()
 }
 
 impl Device for Emulated {
@@ -228,8 +214,10 @@ impl Device for Emulated {
     }
 
     fn map_host(&self, block: Block) -> Result<Mapped, Refused> {
-        let address = self.address(block.len());
-        Ok(backing::map(&self.account, block, Some(address)))
+        let (memory, core) = (self.address(block.len()), Arc::clone(&self.core));
+        let watch = move |range, writes| core.enter(vec![Access { memory, range, writes }]);
+        let (account, region) = (Arc::clone(&self.account), Region::new(block));
+        Ok(Mapped::new(account, memory, region, Some(Box::new(watch))))
     }
 
     fn stream(&self) -> Result<Stream> {
@@ -258,7 +246,7 @@ impl Device for Emulated {
     }
 
     fn record(&self, stream: &Stream) -> Result<Event> {
-        self.submit(stream, vec![Work::Record], Vec::new())
+        self.submit(stream, Work::Record, Vec::new())
     }
 
     fn wait_for(&self, stream: &Stream, event: &Event) -> Result<()> {
@@ -268,7 +256,7 @@ impl Device for Emulated {
             .filter(|mark| Arc::ptr_eq(&mark.core, &self.core))
             .ok_or_else(|| Error::invalid("the event belongs to another device"))?;
         let mut state = self.core.lock();
-        state.admit(id, 1, &[])?;
+        state.admit(id, &[])?;
         state.learn(id, &mark.clock);
         state.push(id, Work::Wait(Arc::clone(&mark.ticket)), Vec::new(), now);
         self.core.advance(state);
@@ -294,30 +282,23 @@ impl Kernels for Emulated {
         kernels::validate(&operands, &self.account)?;
         let direct = |direction| {
             let bytes = operands.iter().map(|operand| operand.direct_bytes(direction)).sum();
-            let bytes = link::direct_bytes(bytes, self.spec.direct_slowdown);
-            (bytes > 0).then_some(Work::Direct { direction, bytes })
+            link::direct_bytes(bytes, self.spec.direct_slowdown)
         };
-        let (before, after) = (direct(Direction::In), direct(Direction::Out));
+        let (bytes_in, bytes_out) = (direct(Direction::In), direct(Direction::Out));
         let accesses = accesses(&operands);
-        let works = before.into_iter().chain([Work::Kernel { kernel, operands }]).chain(after);
-        self.submit(stream, works.collect(), accesses)
+        let work = Work::Kernel { kernel: Some(kernel), operands, bytes_in, bytes_out };
+        self.submit(stream, work, accesses)
     }
 
     fn enter(&self, operands: Vec<Operand>) -> Result<Entered> {
         kernels::validate(&operands, &self.account)?;
-        let accesses = accesses(&operands);
-        let accesses = {
-            let hazards = &mut self.core.lock().hazards;
-            accesses.iter().try_for_each(|access| hazards.check(access, &Clock::new()))?;
-            accesses.into_iter().map(|access| hazards.begin(access, Actor::Thread)).collect()
-        };
-        let presence = Presence { core: Arc::clone(&self.core), accesses };
-        Ok(Entered::new(kernels::views(operands, &self.account)?, Some(Box::new(presence))))
+        let presence = self.core.enter(accesses(&operands))?;
+        Ok(Entered::new(kernels::views(operands, &self.account)?, Some(presence)))
     }
 
     fn direct_access(&self, stream: &Stream, direction: Direction, bytes: u64) -> Result<Event> {
         let bytes = link::direct_bytes(bytes, self.spec.direct_slowdown);
-        self.submit(stream, vec![Work::Direct { direction, bytes }], Vec::new())
+        self.submit(stream, Work::Direct { direction, bytes }, Vec::new())
     }
 
     fn direct_time(&self, direction: Direction, bytes: u64, compute: Duration) -> Duration {
@@ -343,15 +324,6 @@ impl Drop for Seat {
         let mut state = self.core.lock();
         state.leave_stream(self.id);
         self.core.advance(state);
-    }
-}
-
-impl Drop for Presence {
-    fn drop(&mut self) {
-        let mut state = self.core.lock();
-        for id in self.accesses.drain(..) {
-            state.hazards.end(id);
-        }
     }
 }
 

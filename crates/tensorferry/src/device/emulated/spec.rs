@@ -1,6 +1,7 @@
 //! What an emulated device is like, as users write it:
 //! `capacity=2GiB,bandwidth=4GB/s,latency=20us`, or the name of a profile, or a profile with
-//! changes: `v100-pcie3,capacity=1GiB`.
+//! changes: `v100-pcie3,capacity=1GiB`. Bandwidth and latency can be set for each direction:
+//! `bandwidth_in`, `bandwidth_out`, `latency_in`, `latency_out`.
 
 use std::fmt;
 use std::str::FromStr;
@@ -22,8 +23,10 @@ pub struct Spec {
     pub bandwidth_in: u64,
     /// Bytes a second from device to host.
     pub bandwidth_out: u64,
-    /// What each transfer costs on top of its bytes.
-    pub latency: Duration,
+    /// What each transfer from host to device costs on top of its bytes.
+    pub latency_in: Duration,
+    /// What each transfer from device to host costs on top of its bytes.
+    pub latency_out: Duration,
     /// How much worse than a copy a kernel uses the link when it works on host memory in place.
     pub direct_slowdown: f64,
 }
@@ -40,13 +43,13 @@ const PROFILES: [(&str, Spec); 3] = [
 ];
 
 const fn modelled(capacity_bytes: u64, bandwidth: u64) -> Spec {
-    let (latency, direct_slowdown) = (LATENCY_DEFAULT, 1.25);
     Spec {
         capacity_bytes,
         bandwidth_in: bandwidth,
         bandwidth_out: bandwidth,
-        latency,
-        direct_slowdown,
+        latency_in: LATENCY_DEFAULT,
+        latency_out: LATENCY_DEFAULT,
+        direct_slowdown: 1.25,
     }
 }
 
@@ -59,7 +62,8 @@ const LATENCY_MAX: Duration = Duration::from_mins(1);
 /// A slowdown beyond this is a typing mistake.
 const SLOWDOWN_MAX: f64 = 1e6;
 
-const KEYS: &str = "capacity, bandwidth, bandwidth_in, bandwidth_out, latency, direct_slowdown";
+const KEYS: &str = "capacity, bandwidth, bandwidth_in, bandwidth_out, latency, latency_in, \
+                    latency_out, direct_slowdown";
 
 impl Spec {
     /// The profile of this name; an error lists those there are.
@@ -82,22 +86,23 @@ impl Spec {
 
     /// How fast the link is in this direction.
     pub fn speed(&self, direction: Direction) -> Speed {
-        let bytes_per_second = match direction {
-            Direction::In => self.bandwidth_in,
-            Direction::Out => self.bandwidth_out,
+        let (bytes_per_second, latency) = match direction {
+            Direction::In => (self.bandwidth_in, self.latency_in),
+            Direction::Out => (self.bandwidth_out, self.latency_out),
         };
-        Speed { bytes_per_second, latency: self.latency }
+        Speed { bytes_per_second, latency }
     }
 
     /// An error unless a device can be made of this.
     pub fn validate(&self) -> Result<()> {
         let smallest = ALLOCATION_ALIGNMENT as u64;
+        let latency = self.latency_in.max(self.latency_out);
         let complaint = if self.capacity_bytes < smallest {
             format!("capacity is {} bytes; the least is {smallest}", self.capacity_bytes)
         } else if self.bandwidth_in == 0 || self.bandwidth_out == 0 {
             "a bandwidth of zero would never finish a copy".to_owned()
-        } else if self.latency > LATENCY_MAX {
-            format!("a latency of {:?} is beyond the limit of {LATENCY_MAX:?}", self.latency)
+        } else if latency > LATENCY_MAX {
+            format!("a latency of {latency:?} is beyond the limit of {LATENCY_MAX:?}")
         } else if !(1.0..=SLOWDOWN_MAX).contains(&self.direct_slowdown) {
             let slowdown = self.direct_slowdown;
             format!("direct_slowdown is {slowdown}; write a factor from 1 to {SLOWDOWN_MAX}")
@@ -116,6 +121,8 @@ struct Given {
     bandwidth_in: Option<u64>,
     bandwidth_out: Option<u64>,
     latency: Option<Duration>,
+    latency_in: Option<Duration>,
+    latency_out: Option<Duration>,
     direct_slowdown: Option<f64>,
 }
 
@@ -154,20 +161,17 @@ impl Given {
     fn set(&mut self, key: &str, value: &str) -> Result<()> {
         let inside = |error: Error| Error::invalid(format!("bad {key}")).caused_by(error);
         let twice = match key {
-            "capacity" => {
-                let size: Size = value.parse().map_err(inside)?;
-                self.capacity.replace(size.0).is_some()
-            }
-            "bandwidth" => self.bandwidth.replace(rate(value).map_err(inside)?).is_some(),
-            "bandwidth_in" => self.bandwidth_in.replace(rate(value).map_err(inside)?).is_some(),
-            "bandwidth_out" => self.bandwidth_out.replace(rate(value).map_err(inside)?).is_some(),
-            "latency" => self.latency.replace(duration(value).map_err(inside)?).is_some(),
-            "direct_slowdown" => {
-                self.direct_slowdown.replace(factor(value).map_err(inside)?).is_some()
-            }
+            "capacity" => put(&mut self.capacity, value.parse().map(|Size(bytes)| bytes)),
+            "bandwidth" => put(&mut self.bandwidth, rate(value)),
+            "bandwidth_in" => put(&mut self.bandwidth_in, rate(value)),
+            "bandwidth_out" => put(&mut self.bandwidth_out, rate(value)),
+            "latency" => put(&mut self.latency, duration(value)),
+            "latency_in" => put(&mut self.latency_in, duration(value)),
+            "latency_out" => put(&mut self.latency_out, duration(value)),
+            "direct_slowdown" => put(&mut self.direct_slowdown, factor(value)),
             _ => return Err(Error::invalid(format!("unknown key {key:?}; keys are {KEYS}"))),
         };
-        if twice {
+        if twice.map_err(inside)? {
             return Err(Error::invalid(format!("{key} is given twice")));
         }
         Ok(())
@@ -180,6 +184,9 @@ impl Given {
         };
         let of_base = |field: fn(&Spec) -> u64| base.map(field);
         let wide = self.bandwidth;
+        let latency = |narrow: Option<Duration>, field: fn(&Spec) -> Duration| {
+            narrow.or(self.latency).or(base.map(field)).unwrap_or(LATENCY_DEFAULT)
+        };
         Ok(Spec {
             capacity_bytes: self
                 .capacity
@@ -195,12 +202,18 @@ impl Given {
                 .or(wide)
                 .or(of_base(|spec| spec.bandwidth_out))
                 .ok_or_else(|| missing("bandwidth"))?,
-            latency: self.latency.unwrap_or(base.map_or(LATENCY_DEFAULT, |spec| spec.latency)),
+            latency_in: latency(self.latency_in, |spec| spec.latency_in),
+            latency_out: latency(self.latency_out, |spec| spec.latency_out),
             direct_slowdown: self
                 .direct_slowdown
                 .unwrap_or(base.map_or(1.0, |spec| spec.direct_slowdown)),
         })
     }
+}
+
+/// Keeps a value; whether there was one already.
+fn put<T>(kept: &mut Option<T>, value: Result<T>) -> Result<bool> {
+    value.map(|value| kept.replace(value).is_some())
 }
 
 /// `"4GB/s"` as bytes a second.
@@ -237,10 +250,12 @@ fn factor(text: &str) -> Result<f64> {
 impl fmt::Display for Spec {
     /// In a form that parses to the same.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { capacity_bytes, bandwidth_in, bandwidth_out, latency, direct_slowdown } = self;
+        let Self { capacity_bytes, bandwidth_in, bandwidth_out, direct_slowdown, .. } = self;
+        let [latency_in, latency_out] = [self.latency_in, self.latency_out].map(|t| t.as_nanos());
         write!(f, "capacity={capacity_bytes}")?;
         write!(f, ",bandwidth_in={bandwidth_in}B/s,bandwidth_out={bandwidth_out}B/s")?;
-        write!(f, ",latency={}ns,direct_slowdown={direct_slowdown}", latency.as_nanos())
+        write!(f, ",latency_in={latency_in}ns,latency_out={latency_out}ns")?;
+        write!(f, ",direct_slowdown={direct_slowdown}")
     }
 }
 
@@ -254,7 +269,7 @@ mod tests {
         let spec: Spec = "capacity=2GiB,bandwidth=4GB/s,latency=20us".parse().unwrap();
         assert_eq!(spec.capacity_bytes, 2 << 30);
         assert_eq!((spec.bandwidth_in, spec.bandwidth_out), (4_000_000_000, 4_000_000_000));
-        assert_eq!(spec.latency, Duration::from_micros(20));
+        assert_eq!([spec.latency_in, spec.latency_out], [Duration::from_micros(20); 2]);
         let same: Spec = " latency = 0.02ms, bandwidth=4GB/s , capacity=2048MiB ".parse().unwrap();
         assert_eq!(spec, same);
     }
@@ -264,6 +279,24 @@ mod tests {
         for text in ["bandwidth_in=1GB/s,bandwidth=2GB/s", "bandwidth=2GB/s,bandwidth_in=1GB/s"] {
             let spec: Spec = format!("capacity=1MiB,{text}").parse().unwrap();
             assert_eq!((spec.bandwidth_in, spec.bandwidth_out), (1_000_000_000, 2_000_000_000));
+        }
+    }
+
+    #[test]
+    fn each_direction_has_its_own_latency_and_the_narrower_key_wins_wherever_it_stands() {
+        let micro = Duration::from_micros;
+        for (text, expected) in [
+            ("latency_in=1us,latency=2us", [1, 2]),
+            ("latency=2us,latency_out=1us", [2, 1]),
+            ("latency_in=3us,latency_out=4us", [3, 4]),
+            ("latency_out=4us", [10, 4]),
+        ] {
+            for base in ["capacity=1MiB,bandwidth=1GB/s", "v100-pcie3"] {
+                let spec: Spec = format!("{base},{text}").parse().unwrap();
+                assert_eq!([spec.latency_in, spec.latency_out], expected.map(micro), "{text}");
+                assert_eq!(spec.speed(Direction::In).latency, micro(expected[0]));
+                assert_eq!(spec.speed(Direction::Out).latency, micro(expected[1]));
+            }
         }
     }
 
@@ -298,6 +331,12 @@ mod tests {
             ("capacity=1GiB,bandwidth=1GB/s,latency=-1us", "is not a time"),
             ("capacity=1GiB,bandwidth=1GB/s,latency=nans", "is not a time"),
             ("capacity=1GiB,bandwidth=1GB/s,latency=2000s", "beyond the limit of 60s"),
+            ("v100-pcie3,latency_in=20", "bad latency_in: \"20\" is not a time"),
+            ("v100-pcie3,latency_out=x", "bad latency_out: \"x\" is not a time"),
+            ("v100-pcie3,latency_out=61s", "a latency of 61s is beyond the limit of 60s"),
+            ("v100-pcie3,latency_in=61s", "a latency of 61s is beyond the limit of 60s"),
+            ("v100-pcie3,latency_in=1us,latency_in=1us", "latency_in is given twice"),
+            ("v100-pcie3,latency_up=1us", "latency, latency_in, latency_out, direct_slowdown"),
             ("capacity=1GiB,capacity=2GiB,bandwidth=1GB/s", "capacity is given twice"),
             ("v100-pcie3,direct_slowdown=0.5", "write a factor from 1 to 1000000"),
             ("v100-pcie3,direct_slowdown=NaN", "write a factor from 1"),
@@ -321,12 +360,18 @@ mod tests {
             capacity_bytes in 256u64..1 << 50,
             bandwidth_in in 1u64..1 << 50,
             bandwidth_out in 1u64..1 << 50,
-            latency_ns in 0u64..1_000_000_000,
+            latencies in prop::array::uniform2(0u64..1_000_000_000),
             direct_slowdown in 1.0f64..100.0,
         ) {
-            let latency = Duration::from_nanos(latency_ns);
-            let spec =
-                Spec { capacity_bytes, bandwidth_in, bandwidth_out, latency, direct_slowdown };
+            let [latency_in, latency_out] = latencies.map(Duration::from_nanos);
+            let spec = Spec {
+                capacity_bytes,
+                bandwidth_in,
+                bandwidth_out,
+                latency_in,
+                latency_out,
+                direct_slowdown,
+            };
             prop_assert_eq!(spec.to_string().parse::<Spec>().unwrap(), spec);
         }
     }
