@@ -24,7 +24,7 @@ use std::thread::JoinHandle;
 use slab::Slab;
 
 use super::backend::{Backend, Ended, Patience, Waker};
-use super::door::Door;
+use super::door::{Door, Message};
 use super::faulty::Faulty;
 use super::file::{File, Home, Open};
 use super::flight::Flight;
@@ -247,12 +247,14 @@ impl Driver {
     /// Takes in what callers have left; `false` when there will never be more to do.
     fn take_in(&mut self) -> bool {
         let delivery = self.door.take(&mut self.finished);
-        for file in delivery.closed_files {
-            self.backend.forget(file);
-        }
-        for operation in delivery.operations {
-            let key = self.operations.insert(operation);
-            self.enqueue(key);
+        for message in delivery.items {
+            match message {
+                Message::FileClosed(file) => self.backend.forget(file),
+                Message::Operation(operation) => {
+                    let key = self.operations.insert(*operation);
+                    self.enqueue(key);
+                }
+            }
         }
         !delivery.is_last
     }

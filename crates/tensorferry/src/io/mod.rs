@@ -25,6 +25,7 @@ mod driver;
 mod faulty;
 mod file;
 mod flight;
+mod inbox;
 mod memory;
 mod meter;
 mod operation;

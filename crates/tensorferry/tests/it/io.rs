@@ -619,6 +619,48 @@ fn a_full_disk_is_out_of_space() {
     assert!(failed.error.to_string().contains("No space left on device"), "{}", failed.error);
 }
 
+/// A file system of one MiB, where this process may make one.
+struct SmallDisk(tempfile::TempDir);
+
+impl SmallDisk {
+    fn mount() -> Option<Self> {
+        let directory = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+        let mount = ["-t", "tmpfs", "-o", "size=1m", "tmpfs"];
+        let status = std::process::Command::new("mount").args(mount).arg(directory.path()).output();
+        status.is_ok_and(|output| output.status.success()).then_some(Self(directory))
+    }
+}
+
+impl Drop for SmallDisk {
+    fn drop(&mut self) {
+        let _ = std::process::Command::new("umount").arg("--lazy").arg(self.0.path()).output();
+    }
+}
+
+#[test]
+fn a_disk_that_fills_up_in_the_middle_loses_nothing_that_was_there() {
+    let Some(disk) = SmallDisk::mount() else {
+        return eprintln!("no file system can be mounted here; /dev/full has to do");
+    };
+    for choice in [Choice::Auto, Choice::Threads] {
+        let engine = open(&Config { piece_bytes: 64 << 10, ..Config::of(choice) }).unwrap();
+        let old = engine.open(&disk.0.path().join("old"), Open::direct(Mode::Replace)).unwrap();
+        let bytes = pattern(1, 300_000);
+        engine.write(&old, 0, block(&bytes), Priority::Offload).wait().unwrap();
+        let path = disk.0.path().join("new");
+        let new = engine.open(&path, Open::direct(Mode::Replace)).unwrap();
+        let failed = engine.write(&new, 0, blank(4 << 20), Priority::Offload).wait().unwrap_err();
+        assert_eq!(failed.error.kind(), Kind::OutOfSpace);
+        assert!(failed.error.is_retryable() && failed.block.is_some());
+        // Room again: the same engine and the same file work.
+        new.set_len(0).unwrap();
+        engine.write(&new, 0, block(&bytes), Priority::Offload).wait().unwrap();
+        let read = engine.read(&old, 0, blank(bytes.len()), Priority::Waiting).wait().unwrap();
+        assert!(*read == *bytes);
+        std::fs::remove_file(path).unwrap();
+    }
+}
+
 #[test]
 fn a_file_too_large_for_its_file_system_is_told_as_such() {
     let setting = Setting::new(&Config::default(), true);
