@@ -38,14 +38,10 @@ pub(crate) struct Args {
 
 pub(crate) fn run(args: &Args, env: &Env) -> Result<()> {
     let report = examine(&directory(&args.path)?, env);
-    let shown = if args.json {
-        serde_json::to_string_pretty(&report)
-            .map(|document| document + "\n")
-            .map_err(|error| Error::new(tensorferry::Kind::Internal, error.to_string()))?
-    } else {
-        text::show(&report, output::is_coloured())
-    };
-    output::print(&shown)
+    if args.json {
+        return output::print_json(&report);
+    }
+    output::print(&text::show(&report, output::is_coloured()))
 }
 
 /// The directory itself, without links and dots; anything else is an error.
