@@ -92,7 +92,7 @@ pub(super) fn describe(answer: &Result<Answer, String>) -> Finding {
         Ok(answer) => answer,
         Err(reason) => {
             return finding(Status::Missing, reason.clone())
-                .means("Without Python the command line works, the package does not.")
+                .means("The command line works without Python, the package does not.")
                 .remedy("install Python 3.11 or newer, and torch");
         }
     };
@@ -101,7 +101,7 @@ pub(super) fn describe(answer: &Result<Answer, String>) -> Finding {
             .means("torch is installed but can't be used.")
             .remedy("reinstall it: pip install --force-reinstall torch"),
         (None, None) => finding(Status::Missing, format!("not in Python {}", answer.python))
-            .means("Everything that handles tensors needs it; this command does not.")
+            .means("Tensors need it; arrays, bytes and this command do not.")
             .remedy(INSTALL),
         (Some(torch), None) => with_torch(answer, torch),
     };
@@ -119,9 +119,9 @@ fn with_torch(answer: &Answer, torch: &str) -> Finding {
     );
     let value = format!("{torch} on Python {}, {built}, {} GPUs", answer.python, answer.devices);
     let meaning = if answer.devices == 0 {
-        "Training runs on the CPU here; saving, loading and offloading work on host tensors."
+        "torch runs on the CPU here, and the engine reads and writes its tensors."
     } else {
-        "torch sees a GPU."
+        "torch sees a GPU. This version reads and writes tensors in host memory only."
     };
     Finding::new("torch", Status::Ok, value).means(meaning)
 }

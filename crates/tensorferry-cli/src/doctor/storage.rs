@@ -134,12 +134,12 @@ fn describe_file_system(mount: Option<Mount>, free: Option<Size>) -> Finding {
     };
     let (status, meaning, remedy) = mount.kind().advice();
     let value = format!("{} on {}{free_words}", mount.file_system, mount.point.display());
-    let finding = Finding::new("file system", status, value)
+    Finding::new("file system", status, value)
         .means(meaning)
+        .remedy_if_any(remedy)
         .fact("type", mount.file_system)
         .fact("mount_point", mount.point.to_string_lossy())
-        .fact("free_bytes", free_bytes);
-    remedy.map(|remedy| finding.clone().remedy(remedy)).unwrap_or(finding)
+        .fact("free_bytes", free_bytes)
 }
 
 #[cfg(test)]
