@@ -128,7 +128,7 @@ fn a_directory_that_takes_no_files_is_a_finding_and_not_a_failure() {
     let direct = &report["findings"][2];
     assert_eq!(direct["status"], "error");
     let value = direct["value"].as_str().unwrap();
-    assert!(value.starts_with("can't create a file: "), "{value}");
+    assert!(value.starts_with("no file can be created there: "), "{value}");
     assert_eq!(report["summary"]["files"]["name"], "unknown");
 }
 
