@@ -4,8 +4,10 @@
 #     make test           everything that must hold before a change goes in
 #
 # They need cargo and Python 3.11 or newer. Whatever they make lies in this tree (target, .venv,
-# .tools), apart from the caches of cargo and pip. Set-up is not done twice: its stamps carry a
-# checksum of the requirements, so that changing those, and only that, repeats it.
+# .tools), apart from the caches of cargo and pip, and rustfmt and clippy, which rustup adds to its
+# toolchain where they are missing. Set-up is not done twice. It is done again when what it was made
+# from has changed: the requirements, the version of a tool, the interpreter, or the place of this
+# tree. A set-up that was interrupted leaves no stamp and starts again.
 
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
@@ -16,6 +18,7 @@ MAKEFLAGS += --no-builtin-rules --no-print-directory
 .DEFAULT_GOAL := help
 
 PYTHON ?= python3
+RUST_VERSION := $(shell sed -n 's/^rust-version = "\(.*\)"/\1/p' Cargo.toml)
 NEXTEST_VERSION := 0.9.151
 
 VENV := $(CURDIR)/.venv
@@ -23,7 +26,10 @@ BIN := $(VENV)/bin
 checksum = $(shell cksum < $(1) | tr ' ' '-')
 RUN_READY := $(VENV)/ready-to-run-$(call checksum,python/requirements.txt)
 TEST_READY := $(VENV)/ready-to-test-$(call checksum,python/requirements-dev.txt)
-NEXTEST := $(or $(shell command -v cargo-nextest),$(CURDIR)/.tools/bin/cargo-nextest)
+# A cargo-nextest on the search path is taken in any version, if it runs; ours is built otherwise.
+NEXTEST_ROOT := .tools/nextest-$(NEXTEST_VERSION)
+NEXTEST := $(or $(shell cargo-nextest nextest --version > /dev/null 2>&1 && \
+	command -v cargo-nextest),$(CURDIR)/$(NEXTEST_ROOT)/bin/cargo-nextest)
 
 PACKAGE := python/tensorferry/_lib.abi3.so
 PACKAGE_SOURCES := Cargo.toml Cargo.lock python/pyproject.toml \
@@ -60,21 +66,27 @@ BEGAN := $(shell date +%s)
 lint: lint-format lint-python lint-rust ## Check format, lints and types
 
 .PHONY: lint-format
-lint-format: toolchain
+lint-format: linters
 	$(call stage,cargo fmt,cargo fmt --all --check)
 
 .PHONY: lint-python
 lint-python: $(TEST_READY)
-	$(call stage,ruff,$(BIN)/ruff check python; $(BIN)/ruff format --check python)
-	$(call stage,mypy,cd python; $(BIN)/mypy tensorferry tests)
+	$(call stage,ruff,cd python; $(BIN)/ruff check $(LINTED); $(BIN)/ruff format --check $(LINTED))
+	$(call stage,mypy,cd python; $(BIN)/mypy tensorferry tests ../examples)
+# The examples lie outside of the package, whose settings hold for them too.
+LINTED := --config pyproject.toml . ../examples
 
 .PHONY: lint-rust
-lint-rust: toolchain $(RUN_READY)
+lint-rust: linters $(RUN_READY)
 	$(call stage,clippy,cargo clippy --locked --workspace --all-targets -- -D warnings)
 
 .PHONY: test-rust
 test-rust: toolchain $(RUN_READY) $(NEXTEST) ## Run the tests of the crates
-	$(call stage,tests of the crates,$(NEXTEST) nextest run --locked --workspace --no-tests=pass)
+	$(call stage,tests of the crates,$(NEXTEST) nextest run $(CRATES) --no-tests=pass; $(LEVELS))
+CRATES := --locked --workspace
+# Levels that this processor lacks are passed over; the run ends with a line that says which.
+LEVELS := $(NEXTEST) nextest run $(CRATES) --no-capture \
+	-E 'test(the_levels_that_tests_here_exercise_are_told)' 2> /dev/null | grep '^codec levels'
 
 .PHONY: test-docs
 test-docs: toolchain $(RUN_READY)
@@ -84,8 +96,8 @@ test-docs: toolchain $(RUN_READY)
 # Its own target directory: the flag changes every crate, and switching would build all anew.
 .PHONY: test-loom
 test-loom: toolchain
-	$(call stage,loom,RUSTFLAGS='--cfg loom' cargo test --locked -p tensorferry --lib --release \
-		--target-dir target/loom loom_)
+	$(call stage,loom,RUSTFLAGS='--cfg loom' cargo test --locked -p tensorferry --lib \
+		--profile loom --target-dir target/loom loom_)
 
 .PHONY: test-python
 test-python: package $(TEST_READY) ## Run the tests of the Python package
@@ -108,7 +120,7 @@ deny: ## Check licences and sources of the dependencies (needs cargo-deny)
 
 .PHONY: clean
 clean: ## Remove everything that make has made
-	rm -rf target .tools $(VENV) $(PACKAGE) python/*.egg-info
+	rm -rf target .tools $(VENV) $(PACKAGE) python/*.egg-info quickstart-out
 	find . -name __pycache__ -o -name .pytest_cache -o -name .mypy_cache -o -name .ruff_cache \
 		| xargs -r rm -rf
 
@@ -116,16 +128,22 @@ clean: ## Remove everything that make has made
 
 .PHONY: toolchain
 toolchain:
-	@.ci/need 'command -v cargo' 'Rust 1.95 or newer, from rustup'
+	@.ci/rust $(RUST_VERSION)
 	@.ci/need 'command -v cc' 'a C compiler' gcc libc6-dev
 
-$(VENV)/made:
+.PHONY: linters
+linters: toolchain
+	@.ci/rust $(RUST_VERSION) rustfmt clippy
+
+# Looked at every time, and made again, with a new time, only when it has to be.
+$(VENV)/made: always
 	@.ci/need '$(PYTHON) -c "import sys; sys.exit(sys.version_info < (3, 11))"' \
 		'Python 3.11 or newer (or name it: make PYTHON=...)' python3
 	@.ci/need '$(PYTHON) -c "import ensurepip, venv"' "Python's venv module" python3-venv
-	rm -rf $(VENV)
-	$(PYTHON) -m venv $(VENV)
-	@touch $@
+	@.ci/venv $(PYTHON) $(VENV)
+
+.PHONY: always
+always:
 
 $(RUN_READY): $(VENV)/made
 	$(call stage,install requirements,$(PIP_INSTALL) -r python/requirements.txt)
@@ -137,7 +155,7 @@ $(TEST_READY): $(RUN_READY)
 
 # Built without optimisation and without its self-update: it only starts processes, and this
 # takes a third of the time.
-$(CURDIR)/.tools/bin/cargo-nextest:
+$(CURDIR)/$(NEXTEST_ROOT)/bin/cargo-nextest:
 	$(call stage,build cargo-nextest,CARGO_PROFILE_DEV_DEBUG=0 cargo install cargo-nextest \
 		--locked --version $(NEXTEST_VERSION) --debug --no-default-features --quiet \
-		--root .tools --target-dir target/tools)
+		--root $(NEXTEST_ROOT) --target-dir target/tools)

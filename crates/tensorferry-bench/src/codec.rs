@@ -16,7 +16,10 @@ use serde::Serialize;
 use tensorferry::codec::bitmap::{self, Width};
 use tensorferry::codec::half::{self, Format};
 use tensorferry::codec::{Level, checksum};
-use tensorferry::{Result, Size};
+use tensorferry::{Error, Kind, Result, Size};
+
+use crate::machine::Machine;
+use crate::sample::Samples;
 
 /// What to measure.
 #[derive(Debug, Clone)]
@@ -38,6 +41,8 @@ impl Default for Options {
 /// What was measured.
 #[derive(Debug, Clone, Serialize)]
 pub struct Report {
+    /// Where.
+    pub machine: Machine,
     /// The best level of this processor, which the codecs use.
     pub level: &'static str,
     /// How often each case was timed.
@@ -53,32 +58,30 @@ pub struct Row {
     pub codec: &'static str,
     /// What it does: `encode`, `decode`, `measure`, `narrow`, `widen`, `sum` or `copy`.
     pub direction: &'static str,
-    /// The level's name; `libc` for the plain copy.
+    /// The level's name; `libc` for the plain copy, `crc-fast` for the library that chooses among
+    /// its own kernels.
     pub level: &'static str,
     /// Bytes of input.
     pub input_bytes: usize,
-    /// The median of the samples.
-    pub gb_per_s: f64,
-    /// The slowest sample.
-    pub gb_per_s_min: f64,
-    /// The fastest sample.
-    pub gb_per_s_max: f64,
+    /// Gigabytes of input a second.
+    pub gb_per_s: Samples,
     /// The median over the median of the plain copy.
     pub ratio_to_copy: f64,
-    /// Every sample, in the order in which they were taken.
-    pub samples_gb_per_s: Vec<f64>,
 }
 
 /// Measures every codec at every level that this processor has.
 pub fn run(options: &Options) -> Result<Report> {
-    let rounds = options.rounds.max(1);
+    let rounds = options.rounds;
+    if rounds == 0 {
+        return Err(Error::invalid("a benchmark needs at least one sample"));
+    }
     let mut rows = Vec::new();
     for bytes in &options.working_sets {
         // Whole elements, and never nothing.
         let bytes = bytes.next_multiple_of(4).max(4);
         rows.extend(measure(bytes, rounds, options.sample_bytes)?);
     }
-    Ok(Report { level: Level::detect().name(), rounds, rows })
+    Ok(Report { machine: Machine::here(), level: Level::detect().name(), rounds, rows })
 }
 
 fn measure(bytes: usize, rounds: usize, sample_bytes: usize) -> Result<Vec<Row>> {
@@ -100,7 +103,10 @@ fn measure(bytes: usize, rounds: usize, sample_bytes: usize) -> Result<Vec<Row>>
             samples.push((bytes * repeats) as f64 / seconds / 1e9);
         }
     }
-    let copy = median(&samples[0]);
+    let no_samples = || Error::new(Kind::Internal, "a case has no samples");
+    let samples: Option<Vec<_>> = samples.into_iter().map(Samples::of).collect();
+    let samples = samples.ok_or_else(no_samples)?;
+    let copy = samples.first().ok_or_else(no_samples)?.median;
     Ok(cases.iter().zip(samples).map(|(case, samples)| case.row(bytes, copy, samples)).collect())
 }
 
@@ -158,71 +164,68 @@ impl Case {
     fn new(
         codec: &'static str,
         direction: &'static str,
-        level: Level,
+        level: &'static str,
         work: impl Fn(&mut Buffers) -> Result<()> + 'static,
     ) -> Self {
-        Self { codec, direction, level: level.name(), work: Box::new(work) }
+        Self { codec, direction, level, work: Box::new(work) }
     }
 
-    fn row(&self, input_bytes: usize, copy: f64, samples: Vec<f64>) -> Row {
-        let gb_per_s = median(&samples);
-        Row {
-            codec: self.codec,
-            direction: self.direction,
-            level: self.level,
-            input_bytes,
-            gb_per_s,
-            gb_per_s_min: samples.iter().copied().fold(f64::INFINITY, f64::min),
-            gb_per_s_max: samples.iter().copied().fold(0.0, f64::max),
-            ratio_to_copy: gb_per_s / copy,
-            samples_gb_per_s: samples,
-        }
+    fn row(&self, input_bytes: usize, copy: f64, gb_per_s: Samples) -> Row {
+        let Self { codec, direction, level, .. } = *self;
+        let ratio_to_copy = gb_per_s.median / copy;
+        Row { codec, direction, level, input_bytes, gb_per_s, ratio_to_copy }
     }
 }
 
 /// The plain copy first, then each codec at each level.
 fn cases() -> Vec<Case> {
-    let copy: Work = Box::new(|buffers| {
+    let mut cases = vec![Case::new("copy", "copy", "libc", |buffers| {
         let out = &mut buffers.out[..buffers.numbers.len()];
         out.copy_from_slice(black_box(&buffers.numbers));
         black_box(out);
         Ok(())
-    });
-    let mut cases = vec![Case { codec: "copy", direction: "copy", level: "libc", work: copy }];
+    })];
     for level in Level::available() {
         cases.extend(bitmap_cases(level));
         cases.extend(Format::ALL.into_iter().flat_map(|format| half_cases(level, format)));
-        cases.push(Case::new("crc32c", "sum", level, move |buffers| {
-            black_box(checksum::crc32c_at(level, black_box(&buffers.numbers))?);
-            Ok(())
-        }));
     }
+    cases.extend([
+        checksum_case("portable", checksum::crc32c_portable),
+        checksum_case("crc-fast", checksum::crc32c),
+    ]);
     cases
+}
+
+fn checksum_case(level: &'static str, sum: fn(&[u8]) -> u32) -> Case {
+    Case::new("crc32c", "sum", level, move |buffers| {
+        black_box(sum(black_box(&buffers.numbers)));
+        Ok(())
+    })
 }
 
 fn bitmap_cases(level: Level) -> [Case; 6] {
     [
-        Case::new("bitmap32", "encode", level, move |buffers| {
+        Case::new("bitmap32", "encode", level.name(), move |buffers| {
             bitmap::encode_into_at(level, &buffers.numbers, Width::Four, &mut buffers.out)?;
             Ok(())
         }),
-        Case::new("bitmap32", "decode", level, move |buffers| {
+        Case::new("bitmap32", "decode", level.name(), move |buffers| {
             let out = &mut buffers.out[..buffers.numbers.len()];
             bitmap::decode_into_at(level, &buffers.encoded_numbers, out)
         }),
-        Case::new("bitmap32", "measure", level, move |buffers| {
+        Case::new("bitmap32", "measure", level.name(), move |buffers| {
             black_box(bitmap::encoded_len_at(level, &buffers.numbers, Width::Four)?);
             Ok(())
         }),
-        Case::new("bitmap16", "encode", level, move |buffers| {
+        Case::new("bitmap16", "encode", level.name(), move |buffers| {
             bitmap::encode_into_at(level, &buffers.halves, Width::Two, &mut buffers.out)?;
             Ok(())
         }),
-        Case::new("bitmap16", "decode", level, move |buffers| {
+        Case::new("bitmap16", "decode", level.name(), move |buffers| {
             let out = &mut buffers.out[..buffers.halves.len()];
             bitmap::decode_into_at(level, &buffers.encoded_halves, out)
         }),
-        Case::new("bitmap16", "measure", level, move |buffers| {
+        Case::new("bitmap16", "measure", level.name(), move |buffers| {
             black_box(bitmap::encoded_len_at(level, &buffers.halves, Width::Two)?);
             Ok(())
         }),
@@ -231,26 +234,15 @@ fn bitmap_cases(level: Level) -> [Case; 6] {
 
 fn half_cases(level: Level, format: Format) -> [Case; 2] {
     [
-        Case::new(format.name(), "narrow", level, move |buffers| {
+        Case::new(format.name(), "narrow", level.name(), move |buffers| {
             let out = &mut buffers.out[..buffers.numbers.len() / 2];
             half::narrow_at(level, format, &buffers.numbers, out)
         }),
-        Case::new(format.name(), "widen", level, move |buffers| {
+        Case::new(format.name(), "widen", level.name(), move |buffers| {
             let out = &mut buffers.out[..buffers.halves.len() * 2];
             half::widen_at(level, format, &buffers.halves, out)
         }),
     ]
-}
-
-fn median(samples: &[f64]) -> f64 {
-    let mut sorted = samples.to_vec();
-    sorted.sort_by(f64::total_cmp);
-    let middle = sorted.len() / 2;
-    if sorted.len() % 2 == 1 {
-        sorted[middle]
-    } else {
-        f64::midpoint(sorted[middle - 1], sorted[middle])
-    }
 }
 
 /// A small generator of random numbers: the same tensors on every machine.
@@ -267,6 +259,8 @@ impl SplitMix {
 
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Machine { processor, processors, kernel, .. } = &self.machine;
+        writeln!(f, "{processor}, {processors} processors, Linux {kernel}")?;
         write!(f, "codecs, one thread, GB/s of input, median of {} rounds", self.rounds)?;
         let mut shown = None;
         for row in &self.rows {
@@ -288,8 +282,8 @@ impl fmt::Display for Report {
 impl fmt::Display for Row {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{:<12}{:<12}{:<10}", self.codec, self.direction, self.level)?;
-        write!(f, "{:>8.2}{:>8.2}", self.gb_per_s, self.gb_per_s_min)?;
-        write!(f, "{:>8.2}{:>10.2}", self.gb_per_s_max, self.ratio_to_copy)
+        let Samples { median, min, max, .. } = &self.gb_per_s;
+        write!(f, "{median:>8.2}{min:>8.2}{max:>8.2}{:>10.2}", self.ratio_to_copy)
     }
 }
 
@@ -302,18 +296,36 @@ mod tests {
         let options =
             Options { working_sets: vec![4096, 1 << 16], rounds: 3, sample_bytes: 1 << 17 };
         let report = run(&options).unwrap();
-        assert_eq!(report.rows.len(), 2 * (1 + 11 * Level::available().count()));
+        assert_eq!(report.rows.len(), 2 * (1 + 10 * Level::available().count() + 2));
         for row in &report.rows {
-            assert_eq!(row.samples_gb_per_s.len(), 3, "{row}");
-            assert!(row.gb_per_s_min > 0.0 && row.gb_per_s_min <= row.gb_per_s_max, "{row}");
+            let Samples { min, max, raw, .. } = &row.gb_per_s;
+            assert_eq!(raw.len(), 3, "{row}");
+            assert!(*min > 0.0 && min <= max, "{row}");
         }
-        assert_eq!(report.to_string().matches("crc32c").count(), 2 * Level::available().count());
     }
 
     #[test]
-    fn the_median_is_the_middle_one_or_between_the_middle_two() {
-        assert!((median(&[3.0, 1.0, 2.0]) - 2.0).abs() < 1e-12);
-        assert!((median(&[4.0, 1.0, 2.0, 3.0]) - 2.5).abs() < 1e-12);
+    fn no_code_is_measured_under_two_names() {
+        let report = run(&small()).unwrap();
+        let checksums = report.rows.iter().filter(|row| row.codec == "crc32c");
+        let levels: Vec<_> = checksums.map(|row| row.level).collect();
+        assert_eq!(levels, ["portable", "crc-fast"]);
+    }
+
+    #[test]
+    fn a_report_says_on_which_machine_it_was_taken() {
+        let shown = run(&small()).unwrap().to_string();
+        assert!(shown.starts_with(&Machine::here().processor), "{shown}");
+    }
+
+    #[test]
+    fn no_samples_are_an_error() {
+        let error = run(&Options { rounds: 0, ..small() }).unwrap_err();
+        assert_eq!(error.to_string(), "a benchmark needs at least one sample");
+    }
+
+    fn small() -> Options {
+        Options { working_sets: vec![4096], rounds: 1, sample_bytes: 4096 }
     }
 
     #[test]

@@ -3,7 +3,8 @@
 use std::error::Error as _;
 use std::io::{self, IsTerminal, Write};
 
-use tensorferry::{Error, Result};
+use serde::Serialize;
+use tensorferry::{Error, Kind, Result};
 
 /// Prints `text`. `println!` would panic when the other end of a pipe is closed.
 pub(crate) fn print(text: &str) -> Result<()> {
@@ -11,6 +12,14 @@ pub(crate) fn print(text: &str) -> Result<()> {
     out.write_all(text.as_bytes())
         .and_then(|()| out.flush())
         .map_err(|error| Error::from_io(error, "can't write to standard output"))
+}
+
+/// Prints `report` as a document for programs.
+pub(crate) fn print_json(report: &impl Serialize) -> Result<()> {
+    let document = serde_json::to_string_pretty(report).map_err(|error| {
+        Error::new(Kind::Internal, "can't write the report as JSON").caused_by(error)
+    })?;
+    print(&(document + "\n"))
 }
 
 /// Whether standard output is a terminal that shows colours, and the user has not said no.
@@ -31,7 +40,6 @@ pub(crate) fn reader_is_gone(error: &Error) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use tensorferry::Kind;
 
     #[test]
     fn only_a_closed_pipe_means_that_the_reader_is_gone() {

@@ -5,7 +5,7 @@ mod io;
 mod progress;
 
 use serde::Serialize;
-use tensorferry::{Error, Kind, Result};
+use tensorferry::Result;
 
 use crate::output;
 
@@ -31,11 +31,5 @@ pub(crate) fn run(args: &Args) -> Result<()> {
 
 /// Prints a report, for people or for programs.
 fn show(report: &(impl Serialize + std::fmt::Display), json: bool) -> Result<()> {
-    if !json {
-        return output::print(&format!("{report}\n"));
-    }
-    let document = serde_json::to_string_pretty(report).map_err(|error| {
-        Error::new(Kind::Internal, "can't write the report as JSON").caused_by(error)
-    })?;
-    output::print(&(document + "\n"))
+    if json { output::print_json(report) } else { output::print(&format!("{report}\n")) }
 }

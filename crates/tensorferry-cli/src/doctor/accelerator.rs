@@ -1,4 +1,7 @@
 //! CUDA and cuFile, as far as files tell: nothing is loaded or called.
+//!
+//! This version has no code for either. What is found is shown so that a machine can be made
+//! ready, and said to be unused, so that nobody takes it for a feature.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -6,6 +9,11 @@ use std::path::{Path, PathBuf};
 use super::finding::{Finding, Status};
 use super::library;
 use super::python::Answer;
+
+const CUDA_WILL: &str = "This version does not use a GPU yet: it works in host memory. Later \
+                         versions will save, load and offload the tensors of one.";
+const CUFILE_WILL: &str = "This version does not use it yet. Later versions will read files \
+                           straight into GPU memory with it.";
 
 pub(super) fn probe(answer: &Result<Answer, String>) -> [Finding; 2] {
     let packages = answer.as_ref().map(|answer| answer.path.as_slice()).unwrap_or_default();
@@ -23,76 +31,92 @@ fn first_line(file: &Path) -> Option<String> {
 }
 
 fn describe_cuda(driver: Option<&str>, library: Option<PathBuf>) -> Finding {
-    let finding = |status, value: &str| Finding::new("CUDA driver", status, value);
-    let shown = library.as_ref().map(|file| file.to_string_lossy().into_owned());
-    let found = match (driver, library) {
-        (Some(driver), Some(_)) => finding(Status::Ok, driver)
-            .means("Tensors on a GPU can be saved, loaded and offloaded. Untested on hardware."),
-        (Some(driver), None) => finding(Status::Limited, driver)
-            .means("The kernel has the driver, but libcuda.so.1 is not where the loader looks.")
-            .remedy("in containers, start with the NVIDIA runtime; else install libcuda1"),
+    let shown = library.map(|file| file.to_string_lossy().into_owned());
+    let (value, remedy) = match (driver, &shown) {
+        (Some(driver), Some(_)) => (format!("found: {driver}"), None),
+        (Some(driver), None) => (
+            format!("found: {driver}, without libcuda.so.1 where the loader looks"),
+            Some("in containers, start with the NVIDIA runtime; else install libcuda1"),
+        ),
         // Windows' Linux has the library and no such file in /proc.
-        (None, Some(_)) => finding(Status::Limited, "libcuda.so.1 without a driver in /proc")
-            .means("A GPU may work through a host's driver. Untested on hardware.")
-            .remedy("`nvidia-smi` tells whether a GPU is visible"),
-        (None, None) => finding(Status::Missing, "none")
-            .means("The host and the emulated device are used.")
-            .remedy("install NVIDIA's driver (Debian: nvidia-driver) on a machine with a GPU"),
+        (None, Some(file)) => (
+            format!("found: {file}, without a driver in /proc"),
+            Some("`nvidia-smi` tells whether a GPU is visible"),
+        ),
+        (None, None) => (
+            "none".to_owned(),
+            Some("install NVIDIA's driver (Debian: nvidia-driver) on a machine with a GPU"),
+        ),
     };
-    found.fact("driver", driver).fact("library", shown)
+    Finding::new("CUDA driver", Status::Unused, value)
+        .means(CUDA_WILL)
+        .remedy_if_any(remedy)
+        .fact("driver", driver)
+        .fact("library", shown)
 }
 
 fn describe_cufile(library: Option<PathBuf>, module: Option<&str>) -> Finding {
     let shown = library.map(|file| file.to_string_lossy().into_owned());
-    let found = match (&shown, module) {
-        (Some(file), Some(_)) => Finding::new("cuFile", Status::Ok, file.clone())
-            .means("Files can go straight to GPU memory. Untested on hardware."),
-        (Some(file), None) => Finding::new("cuFile", Status::Limited, file.clone())
-            .means("Without the nvidia-fs module, cuFile copies through host memory as we do.")
-            .remedy("install NVIDIA's nvidia-fs module on a machine with a GPU"),
-        (None, _) => Finding::new("cuFile", Status::Missing, "none")
-            .means("Files go to GPU memory through host memory.")
-            .remedy("pip install nvidia-cufile, on a machine with a GPU"),
+    let (value, remedy) = match (&shown, module) {
+        (Some(file), Some(_)) => (format!("found: {file}"), None),
+        (Some(file), None) => (
+            format!("found: {file}, without the nvidia-fs module"),
+            Some("install NVIDIA's nvidia-fs module on a machine with a GPU"),
+        ),
+        (None, _) => {
+            ("none".to_owned(), Some("pip install nvidia-cufile, on a machine with a GPU"))
+        }
     };
-    found.fact("library", shown).fact("nvidia_fs", module)
+    Finding::new("cuFile", Status::Unused, value)
+        .means(CUFILE_WILL)
+        .remedy_if_any(remedy)
+        .fact("library", shown)
+        .fact("nvidia_fs", module)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    #[test]
-    fn a_driver_counts_with_its_library_only() {
-        let library = || Some(PathBuf::from("/usr/lib/libcuda.so.1"));
-        for (driver, library, status) in [
-            (Some("NVRM version: 580"), library(), Status::Ok),
-            (Some("NVRM version: 580"), None, Status::Limited),
-            (None, library(), Status::Limited),
-            (None, None, Status::Missing),
-        ] {
-            let finding = describe_cuda(driver, library);
-            assert_eq!(finding.status, status);
-            assert_eq!(finding.remedy.is_none(), status == Status::Ok);
-        }
+    fn library() -> PathBuf {
+        PathBuf::from("/x/lib.so")
     }
 
     #[test]
-    fn whatever_is_found_of_a_gpu_is_said_to_be_untested() {
-        let library = || Some(PathBuf::from("/x"));
+    fn whatever_is_found_of_a_gpu_is_said_not_to_be_used_yet() {
         for finding in [
-            describe_cuda(Some("580"), library()),
-            describe_cuda(None, library()),
-            describe_cufile(library(), Some("2.26")),
+            describe_cuda(Some("580"), Some(library())),
+            describe_cuda(Some("580"), None),
+            describe_cuda(None, Some(library())),
+            describe_cuda(None, None),
+            describe_cufile(Some(library()), Some("2.26")),
+            describe_cufile(Some(library()), None),
+            describe_cufile(None, Some("2.26")),
         ] {
-            assert!(finding.meaning.contains("Untested on hardware"), "{}", finding.meaning);
+            assert_eq!(finding.status, Status::Unused, "{}", finding.value);
+            assert!(finding.meaning.contains("does not use"), "{}", finding.meaning);
         }
     }
 
     #[test]
-    fn cufile_without_its_module_is_limited() {
-        let library = || Some(PathBuf::from("/x/libcufile.so.0"));
-        assert_eq!(describe_cufile(library(), None).status, Status::Limited);
-        assert_eq!(describe_cufile(library(), Some("2.26")).status, Status::Ok);
-        assert_eq!(describe_cufile(None, Some("2.26")).status, Status::Missing);
+    fn a_driver_with_its_library_has_nothing_to_get() {
+        assert_eq!(describe_cuda(Some("NVRM 580"), Some(library())).value, "found: NVRM 580");
+        for (driver, library, is_complete) in [
+            (Some("580"), Some(library()), true),
+            (Some("580"), None, false),
+            (None, Some(library()), false),
+            (None, None, false),
+        ] {
+            assert_eq!(describe_cuda(driver, library).remedy.is_none(), is_complete);
+        }
+    }
+
+    #[test]
+    fn cufile_without_its_module_says_how_to_get_it() {
+        let finding = describe_cufile(Some(library()), None);
+        assert_eq!(finding.value, "found: /x/lib.so, without the nvidia-fs module");
+        assert!(finding.remedy.is_some());
+        assert_eq!(describe_cufile(Some(library()), Some("2.26")).remedy, None);
+        assert_eq!(describe_cufile(None, Some("2.26")).value, "none");
     }
 }

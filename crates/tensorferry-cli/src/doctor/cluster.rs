@@ -1,4 +1,6 @@
-//! What a pool over several hosts can use: UCX for transfers, etcd for membership.
+//! What a pool over several hosts will use: UCX for transfers, etcd for membership.
+//!
+//! There is no such pool yet, and each finding says so.
 
 use std::env;
 use std::ffi::OsStr;
@@ -9,6 +11,11 @@ use super::library;
 
 /// Where clients of etcd find its address, in the order in which they are looked at.
 const ENDPOINT_VARIABLES: [&str; 2] = ["ETCD_ENDPOINTS", "ETCDCTL_ENDPOINTS"];
+
+const UCX_WILL: &str = "This version does not use it yet. Later versions will share data among \
+                        hosts, over RDMA and shared memory where UCX finds them.";
+const ETCD_WILL: &str = "This version does not use it yet. Later versions will share data among \
+                         hosts, which find one another through etcd.";
 
 pub(super) fn probe() -> [Finding; 2] {
     let endpoints = ENDPOINT_VARIABLES
@@ -30,29 +37,24 @@ fn on_path(program: &str, path: &OsStr) -> Option<PathBuf> {
 
 fn describe_ucx(library: Option<PathBuf>) -> Finding {
     let shown = library.map(|file| file.to_string_lossy().into_owned());
-    let found = match &shown {
-        Some(file) => Finding::new("UCX", Status::Ok, file.clone())
-            .means("Pool servers can use RDMA and shared memory where the hardware has them."),
-        None => Finding::new("UCX", Status::Missing, "none")
-            .means("Pool servers use TCP. A single machine does not need it.")
-            .remedy("Debian: apt install libucx0"),
-    };
-    found.fact("library", shown)
+    unused("UCX", shown.as_deref(), "libucx0", UCX_WILL).fact("library", shown)
 }
 
 fn describe_etcd(endpoints: Option<&str>, program: Option<PathBuf>) -> Finding {
     let program = program.map(|file| file.to_string_lossy().into_owned());
-    let means = "Pool servers can find one another and notice when one goes away.";
-    let found = match (endpoints, &program) {
-        (Some(endpoints), _) => {
-            Finding::new("etcd", Status::Ok, format!("{endpoints} (not contacted)")).means(means)
-        }
-        (None, Some(file)) => Finding::new("etcd", Status::Ok, file.clone()).means(means),
-        (None, None) => Finding::new("etcd", Status::Missing, "none")
-            .means("Pool servers have to be listed by hand. A single machine does not need it.")
-            .remedy("Debian: apt install etcd-server, or set ETCD_ENDPOINTS"),
-    };
-    found.fact("endpoints", endpoints).fact("program", program)
+    let named = endpoints.map(|endpoints| format!("{endpoints} (not contacted)"));
+    unused("etcd", named.as_deref().or(program.as_deref()), "etcd-server", ETCD_WILL)
+        .fact("endpoints", endpoints)
+        .fact("program", program)
+}
+
+fn unused(name: &'static str, found: Option<&str>, package: &str, meaning: &str) -> Finding {
+    match found {
+        Some(found) => Finding::new(name, Status::Unused, format!("found: {found}")),
+        None => Finding::new(name, Status::Unused, "none")
+            .remedy(format!("Debian: apt install {package}; one machine will not need it")),
+    }
+    .means(meaning)
 }
 
 #[cfg(test)]
@@ -72,18 +74,32 @@ mod tests {
     }
 
     #[test]
-    fn what_is_missing_says_that_one_machine_does_not_need_it() {
+    fn what_is_there_and_what_is_not_is_said_not_to_be_used_yet() {
+        for finding in [
+            describe_ucx(None),
+            describe_ucx(Some("/x/libucp.so.0".into())),
+            describe_etcd(None, None),
+            describe_etcd(None, Some("/usr/bin/etcd".into())),
+            describe_etcd(Some("http://10.0.0.1:2379"), None),
+        ] {
+            assert_eq!(finding.status, Status::Unused, "{}", finding.value);
+            assert!(finding.meaning.contains("does not use it yet"), "{}", finding.meaning);
+            assert_eq!(finding.remedy.is_some(), finding.value == "none", "{}", finding.value);
+        }
+    }
+
+    #[test]
+    fn what_is_missing_says_that_one_machine_will_not_need_it() {
         for finding in [describe_ucx(None), describe_etcd(None, None)] {
-            assert_eq!(finding.status, Status::Missing);
-            assert!(finding.meaning.contains("A single machine does not need it"));
-            assert!(finding.remedy.unwrap().starts_with("Debian: apt install"));
+            let remedy = finding.remedy.unwrap();
+            assert!(remedy.starts_with("Debian: apt install"), "{remedy}");
+            assert!(remedy.ends_with("one machine will not need it"), "{remedy}");
         }
     }
 
     #[test]
     fn an_endpoint_is_reported_as_not_contacted() {
-        let finding = describe_etcd(Some("http://10.0.0.1:2379"), None);
-        assert_eq!(finding.value, "http://10.0.0.1:2379 (not contacted)");
-        assert_eq!(describe_ucx(Some("/x/libucp.so.0".into())).status, Status::Ok);
+        let finding = describe_etcd(Some("http://10.0.0.1:2379"), Some("/usr/bin/etcd".into()));
+        assert_eq!(finding.value, "found: http://10.0.0.1:2379 (not contacted)");
     }
 }

@@ -9,12 +9,10 @@ use super::finding::{Choice, Finding, Status};
 pub(super) fn probe_cores() -> Finding {
     match thread::available_parallelism() {
         Ok(cores) => Finding::new("cores", Status::Ok, cores.to_string())
-            .means(
-                "Threads are divided among reading, decoding and the optimizer from this number.",
-            )
+            .means("Training and the engine's threads share them; a codec runs on one at a time.")
             .fact("usable", cores.get()),
         Err(error) => Finding::new("cores", Status::Error, error.to_string())
-            .means("The number of usable cores is unknown; one is assumed."),
+            .means("How many cores this process may use stays unknown."),
     }
 }
 
@@ -46,12 +44,13 @@ fn describe(features: &[(&'static str, bool)], level: Level) -> (Finding, Choice
         features.iter().filter(|(_, there)| *there).map(|(name, _)| *name).collect();
     let name = level.name();
     let (status, meaning, choice) = match level {
-        Level::Avx512 => {
-            (Status::Ok, "Codecs run at their fastest level, avx512.", Choice::best(name))
-        }
-        Level::Avx2 => {
-            (Status::Ok, "Codecs run at level avx2; avx512 would be faster.", Choice::best(name))
-        }
+        Level::Avx512 => (
+            Status::Ok,
+            "Codecs run at level avx512. Its kernels were tested under emulation only, and never \
+             timed on hardware.",
+            Choice::best(name),
+        ),
+        Level::Avx2 => (Status::Ok, "Codecs run at level avx2.", Choice::best(name)),
         Level::Portable => (
             Status::Limited,
             "Codecs run portable code, several times slower than on avx2.",
@@ -84,6 +83,12 @@ mod tests {
             assert_eq!((finding.status, choice.name.as_str()), (status, level.name()));
             assert_eq!(finding.remedy.is_some(), status == Status::Limited);
         }
+    }
+
+    #[test]
+    fn the_level_that_no_hardware_has_run_is_said_to_be_tested_under_emulation_only() {
+        let (finding, _) = describe(&[], Level::Avx512);
+        assert!(finding.meaning.contains("under emulation only"), "{}", finding.meaning);
     }
 
     #[test]

@@ -13,18 +13,22 @@ pub(super) enum Status {
     /// There, but less than it could be.
     Limited,
     Missing,
+    /// There or not, this version does nothing with it.
+    Unused,
     /// Looking at it failed.
     Error,
 }
 
 impl Status {
-    pub(super) const ALL: [Self; 4] = [Self::Ok, Self::Limited, Self::Missing, Self::Error];
+    pub(super) const ALL: [Self; 5] =
+        [Self::Ok, Self::Limited, Self::Missing, Self::Unused, Self::Error];
 
     pub(super) const fn name(self) -> &'static str {
         match self {
             Self::Ok => "ok",
             Self::Limited => "limited",
             Self::Missing => "missing",
+            Self::Unused => "unused",
             Self::Error => "error",
         }
     }
@@ -59,6 +63,13 @@ impl Finding {
     pub(super) fn remedy(mut self, remedy: impl Into<String>) -> Self {
         self.remedy = Some(remedy.into());
         self
+    }
+
+    pub(super) fn remedy_if_any(self, remedy: Option<&str>) -> Self {
+        match remedy {
+            Some(remedy) => self.remedy(remedy),
+            None => self,
+        }
     }
 
     pub(super) fn fact(mut self, name: &str, value: impl Into<Value>) -> Self {

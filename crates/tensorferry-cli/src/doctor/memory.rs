@@ -21,7 +21,7 @@ pub(super) fn probe_size() -> Finding {
 fn describe_size(meminfo: &str, limit: Option<u64>) -> Finding {
     let Some(total) = field(meminfo, "MemTotal:") else {
         return Finding::new("memory", Status::Error, "unknown")
-            .means("/proc/meminfo can't be read; give every budget as a size, not as \"auto\".");
+            .means("/proc/meminfo can't be read, so how much there is stays unknown.");
     };
     let available = field(meminfo, "MemAvailable:").unwrap_or(total);
     let usable = limit.map_or(total, |limit| limit.min(total));
@@ -31,7 +31,7 @@ fn describe_size(meminfo: &str, limit: Option<u64>) -> Finding {
     } else {
         format!("{}, {} available", Size(total), Size(available))
     };
-    let meaning = "Budgets given as \"auto\" are shares of this.";
+    let meaning = "Training and the engine's buffers have to fit into this together.";
     let finding = Finding::new("memory", if bounded { Status::Limited } else { Status::Ok }, value)
         .means(meaning)
         .fact("total_bytes", total)
@@ -74,10 +74,12 @@ fn describe_lock(limit: Option<u64>, privileged: bool) -> Finding {
     .fact("limit_bytes", limit)
     .fact("cap_ipc_lock", privileged);
     if enough {
-        finding.means("Buffers can be registered with the kernel and with a GPU's driver.")
+        finding.means("The ring engine's buffers can be registered with the kernel.")
     } else {
         finding
-            .means("Buffers beyond this are not registered: a little more CPU time for each read.")
+            .means(
+                "Buffers beyond it are not registered: a little more CPU time for each transfer.",
+            )
             .remedy("`ulimit -l unlimited`, or memlock in /etc/security/limits.conf")
     }
 }

@@ -23,6 +23,7 @@ use std::path::{Path, PathBuf};
 use tensorferry::{Error, Result};
 
 use self::finding::{Report, Summary};
+use self::ring::Verdict;
 use crate::{Env, output};
 
 /// Show what this machine offers, what it means for training, and how to get the rest
@@ -38,14 +39,10 @@ pub(crate) struct Args {
 
 pub(crate) fn run(args: &Args, env: &Env) -> Result<()> {
     let report = examine(&directory(&args.path)?, env);
-    let shown = if args.json {
-        serde_json::to_string_pretty(&report)
-            .map(|document| document + "\n")
-            .map_err(|error| Error::new(tensorferry::Kind::Internal, error.to_string()))?
-    } else {
-        text::show(&report, output::is_coloured())
-    };
-    output::print(&shown)
+    if args.json {
+        return output::print_json(&report);
+    }
+    output::print(&text::show(&report, output::is_coloured()))
 }
 
 /// The directory itself, without links and dots; anything else is an error.
@@ -61,14 +58,16 @@ fn directory(path: &Path) -> Result<PathBuf> {
 }
 
 fn examine(path: &Path, env: &Env) -> Report {
-    let (ring, engine) = (ring::probe(), ring::probe_engine());
-    let (direct, files) = storage::probe_direct(path);
+    let engine = ring::open_engine();
+    let verdict = Verdict::of(&engine);
+    let (direct, files) = storage::probe_direct(path, &engine);
     let (features, codec) = cpu::probe_features();
     let answer = python::ask(env.python.as_deref());
-    let mut findings = vec![ring::probe_kernel(), ring, direct, storage::probe_file_system(path)];
+    let mut findings = vec![ring::probe_kernel(), ring::probe(&verdict), direct];
+    findings.push(storage::probe_file_system(path));
     findings.extend([memory::probe_size(), memory::probe_lock(), memory::probe_huge_pages()]);
     findings.extend([cpu::probe_cores(), features, python::describe(&answer)]);
     findings.extend(accelerator::probe(&answer));
     findings.extend(cluster::probe());
-    Report::new(path, Summary { engine, files, codec }, findings)
+    Report::new(path, Summary { engine: verdict.choice(), files, codec }, findings)
 }

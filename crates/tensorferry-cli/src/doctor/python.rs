@@ -3,6 +3,11 @@
 //! torch can't be looked at from the outside: whether it sees a GPU is known only after importing
 //! it, which takes seconds and can crash or hang on a broken driver. So another interpreter does
 //! it, under a time limit, and answers with one line of JSON.
+//!
+//! That interpreter must not run files that happen to lie in the working directory. Python looks
+//! there first when it is given a program as text, so the question's first line stops that before
+//! anything else is imported. The flags for it would do too much or too little: `-I` also hides
+//! the user's own packages, where torch may be, and `-P` is not known before Python 3.11.
 
 use std::io::Read;
 use std::path::{Path, PathBuf};
@@ -20,8 +25,8 @@ const TIME_LIMIT: Duration = Duration::from_mins(1);
 const ANSWER_BYTES_MAX: u64 = 1 << 20;
 
 const QUESTION: &str = r#"
-import importlib.util, json, sys
-sys.path[:] = [entry for entry in sys.path if entry]
+import sys; sys.path[:] = [entry for entry in sys.path if entry]
+import importlib.util, json
 answer = {"python": "%d.%d.%d" % sys.version_info[:3], "path": sys.path}
 try:
     if importlib.util.find_spec("torch"):
@@ -53,8 +58,15 @@ pub(super) fn ask(python: Option<&Path>) -> Result<Answer, String> {
 }
 
 fn ask_within(python: &Path, limit: Duration) -> Result<Answer, String> {
-    let mut child = Command::new(python)
-        .args(["-c", QUESTION])
+    let mut command = Command::new(python);
+    command.args(["-c", QUESTION]);
+    answer(command, limit)
+}
+
+/// Runs the command and takes its last line as the answer.
+fn answer(mut command: Command, limit: Duration) -> Result<Answer, String> {
+    let python = PathBuf::from(command.get_program());
+    let mut child = command
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .stderr(Stdio::null())
@@ -92,7 +104,7 @@ pub(super) fn describe(answer: &Result<Answer, String>) -> Finding {
         Ok(answer) => answer,
         Err(reason) => {
             return finding(Status::Missing, reason.clone())
-                .means("Without Python the command line works, the package does not.")
+                .means("The command line works without Python, the package does not.")
                 .remedy("install Python 3.11 or newer, and torch");
         }
     };
@@ -101,7 +113,7 @@ pub(super) fn describe(answer: &Result<Answer, String>) -> Finding {
             .means("torch is installed but can't be used.")
             .remedy("reinstall it: pip install --force-reinstall torch"),
         (None, None) => finding(Status::Missing, format!("not in Python {}", answer.python))
-            .means("Everything that handles tensors needs it; this command does not.")
+            .means("Tensors need it; arrays, bytes and this command do not.")
             .remedy(INSTALL),
         (Some(torch), None) => with_torch(answer, torch),
     };
@@ -119,9 +131,9 @@ fn with_torch(answer: &Answer, torch: &str) -> Finding {
     );
     let value = format!("{torch} on Python {}, {built}, {} GPUs", answer.python, answer.devices);
     let meaning = if answer.devices == 0 {
-        "Training runs on the CPU here; saving, loading and offloading work on host tensors."
+        "torch runs on the CPU here, and the engine reads and writes its tensors."
     } else {
-        "torch sees a GPU."
+        "torch sees a GPU. This version reads and writes tensors in host memory only."
     };
     Finding::new("torch", Status::Ok, value).means(meaning)
 }
@@ -171,6 +183,25 @@ mod tests {
         assert!(reason.contains("gave no answer (signal: 11"), "{reason}");
         let reason = ask_within(Path::new("/nonexistent/python"), LONG).unwrap_err();
         assert_eq!(reason, "can't run /nonexistent/python: No such file or directory (os error 2)");
+    }
+
+    #[test]
+    fn files_in_the_working_directory_are_not_run_and_installed_packages_are_found() {
+        let (here, packages) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        for name in ["json", "importlib", "torch", "sys"] {
+            let trap = "open('trapped', 'w').close()\n";
+            fs::write(here.path().join(name).with_extension("py"), trap).unwrap();
+        }
+        let torch = "class version: cuda = None\nclass cuda: is_available = lambda: False\n";
+        let torch = format!("__version__ = '9.9'\n{torch}");
+        fs::write(packages.path().join("torch.py"), torch).unwrap();
+        let mut command = Command::new("python3");
+        command.args(["-c", QUESTION]).current_dir(here.path()).env("PYTHONPATH", packages.path());
+        match answer(command, LONG) {
+            Err(reason) if reason.starts_with("can't run") => {} // No Python here.
+            answer => assert_eq!(answer.unwrap().torch.as_deref(), Some("9.9")),
+        }
+        assert!(!here.path().join("trapped").exists());
     }
 
     #[test]

@@ -1,119 +1,112 @@
 //! The directory given with `--path`: whether it takes direct I/O, and what holds it.
+//!
+//! The engine itself is tried, with a new file and one block, so that what is said here is what
+//! checkpoints and caches will meet.
 
-use std::fs::{self, File};
-use std::io;
-use std::path::{Path, PathBuf};
+use std::error::Error as _;
+use std::fs;
+use std::path::Path;
+use std::sync::Arc;
 
-use rustix::fs::{AtFlags, Mode, OFlags, StatxFlags};
-use tensorferry::Size;
+use tensorferry::io::{Engine, File, Mode, Open, Priority};
+use tensorferry::memory::{ALIGNMENT, Buffer};
+use tensorferry::{Error, Kind, Result, Size};
 
 use super::finding::{Choice, Finding, Status};
 use super::mount::{self, Mount};
 
-/// What the core aligns buffers and offsets to.
-const BLOCK: usize = 4096;
+const ELSEWHERE: &str = "choose a directory that you can write to with --path";
+const LOCAL_DISK: &str = "choose a directory on a local disk (ext4, xfs) with --path";
 
-/// A block at an address that direct I/O accepts.
-#[repr(align(4096))]
-struct Block([u8; BLOCK]);
+/// A new file that goes away with this value, which exists only if the file was made: one that
+/// was there before is never removed.
+struct Scratch(File);
 
-/// How an attempt at direct I/O went.
-enum Direct {
-    /// Written and read back; the alignments of memory and offset, where the kernel tells.
-    Works(Option<(u32, u32)>),
-    /// The file system has no direct I/O.
-    Refused(io::Error),
-    /// No file could be made there at all.
-    NoFile(io::Error),
-    /// The file system took the flag and gave back other bytes or an error.
-    Broken(String),
+impl Scratch {
+    fn create(engine: &dyn Engine, directory: &Path) -> Result<Self> {
+        let path = directory.join(format!(".tensorferry-doctor-{}", std::process::id()));
+        engine.open(&path, Open::direct(Mode::New)).map(Self)
+    }
 }
-
-pub(super) fn probe_direct(path: &Path) -> (Finding, Choice) {
-    describe_direct(&try_direct(path))
-}
-
-/// A file that goes away with this value.
-struct Scratch(PathBuf);
 
 impl Drop for Scratch {
     fn drop(&mut self) {
-        // It was made a moment ago; whoever removed it first has done our work.
-        let _ = fs::remove_file(&self.0);
+        // Whoever removed it first has done our work.
+        let _ = fs::remove_file(self.0.path());
     }
 }
 
-fn try_direct(path: &Path) -> Direct {
-    let scratch = Scratch(path.join(format!(".tensorferry-doctor-{}", std::process::id())));
-    // Made first without the flag: a file system that refuses O_DIRECT may do so after creating.
-    if let Err(error) = File::create_new(&scratch.0) {
-        // What lies there under this name is not ours to remove.
-        std::mem::forget(scratch);
-        return Direct::NoFile(error);
+pub(super) fn probe_direct(path: &Path, engine: &Result<Arc<dyn Engine>>) -> (Finding, Choice) {
+    describe_direct(&match engine {
+        Ok(engine) => round_trip(&**engine, path),
+        Err(error) => Err(Error::new(Kind::Unsupported, "no engine opens here")
+            .caused_by(format!("no engine opens here: {error}"))),
+    })
+}
+
+/// Writes a block to a new file and reads it back; whether that went past the page cache.
+fn round_trip(engine: &dyn Engine, directory: &Path) -> Result<bool> {
+    let scratch = Scratch::create(engine, directory)?;
+    let block = Buffer::copy_of(&[0xa5; ALIGNMENT])?;
+    let written = engine.write(&scratch.0, 0, block.into(), Priority::Waiting).wait()?;
+    let room = Buffer::zeroed(ALIGNMENT)?;
+    let read = engine.read(&scratch.0, 0, room.into(), Priority::Waiting).wait()?;
+    if *read != *written {
+        return Err(Error::new(Kind::Corrupt, "other bytes came back than were written"));
     }
-    let flags = OFlags::RDWR | OFlags::DIRECT | OFlags::CLOEXEC;
-    let file = match rustix::fs::open(&scratch.0, flags, Mode::empty()) {
-        Ok(file) => file,
-        Err(error) => return Direct::Refused(error.into()),
-    };
-    match round_trip(&file) {
-        Ok(true) => Direct::Works(alignment(&file)),
-        Ok(false) => Direct::Broken("other bytes came back than were written".to_owned()),
-        Err(rustix::io::Errno::INVAL) => Direct::Refused(rustix::io::Errno::INVAL.into()),
-        Err(error) => Direct::Broken(error.to_string()),
-    }
+    Ok(scratch.0.is_direct())
 }
 
-fn round_trip(file: &rustix::fd::OwnedFd) -> rustix::io::Result<bool> {
-    let written = Box::new(Block([0xa5; BLOCK]));
-    let mut read = Box::new(Block([0; BLOCK]));
-    let lengths =
-        (rustix::io::pwrite(file, &written.0, 0)?, rustix::io::pread(file, &mut read.0[..], 0)?);
-    Ok(lengths == (BLOCK, BLOCK) && read.0 == written.0)
-}
-
-fn alignment(file: &rustix::fd::OwnedFd) -> Option<(u32, u32)> {
-    let flags = AtFlags::EMPTY_PATH;
-    let stat = rustix::fs::statx(file, "", flags, StatxFlags::DIOALIGN).ok()?;
-    let told = stat.stx_mask & StatxFlags::DIOALIGN.bits() != 0 && stat.stx_dio_mem_align != 0;
-    told.then_some((stat.stx_dio_mem_align, stat.stx_dio_offset_align))
-}
-
-fn describe_direct(direct: &Direct) -> (Finding, Choice) {
-    let name = "direct I/O";
-    match direct {
-        Direct::Works(alignment) => {
-            let value = alignment.map_or_else(String::new, |(memory, offset)| {
-                format!(", alignment {offset} (memory {memory})")
-            });
-            let finding = Finding::new(name, Status::Ok, format!("wrote and read a block{value}"))
-                .means("Large transfers go past the page cache and leave memory to training.")
-                .fact("memory_alignment", alignment.map(|(memory, _)| memory))
-                .fact("offset_alignment", alignment.map(|(_, offset)| offset));
+fn describe_direct(tried: &Result<bool>) -> (Finding, Choice) {
+    let finding = |status, value: &str| Finding::new("direct I/O", status, value);
+    match tried {
+        Ok(true) => {
+            let finding = finding(Status::Ok, "wrote and read a block")
+                .means("Large transfers go past the page cache and leave memory to training.");
             (finding, Choice::best("direct"))
         }
-        Direct::Refused(error) => {
-            let finding = Finding::new(name, Status::Limited, "refused by this file system")
+        Ok(false) => {
+            let finding = finding(Status::Limited, "refused by this file system")
                 .means("Files go through the page cache, which copies every byte once more.")
-                .remedy("choose a directory on a local disk (ext4, xfs) with --path")
-                .fact("error", error.to_string());
+                .remedy(LOCAL_DISK);
             (finding, Choice::fallback("buffered", "this file system refuses O_DIRECT"))
         }
-        Direct::NoFile(error) => {
-            let finding =
-                Finding::new(name, Status::Error, format!("can't create a file: {error}"))
-                    .means("Nothing can be saved in this directory by this user.")
-                    .remedy("choose a directory that you can write to with --path")
-                    .fact("error", error.to_string());
-            (finding, Choice::fallback("unknown", "no file can be created there"))
+        Err(error) => {
+            let (what, meaning, remedy) = failure(error.kind());
+            // The operating system's words are enough; the file named around them is gone.
+            let cause = error.source().map_or_else(|| error.to_string(), ToString::to_string);
+            let finding = finding(Status::Error, &format!("{what}: {cause}"))
+                .means(meaning)
+                .remedy(remedy)
+                .fact("error", error.to_string());
+            (finding, Choice::fallback("unknown", what))
         }
-        Direct::Broken(reason) => {
-            let finding = Finding::new(name, Status::Error, format!("failed: {reason}"))
-                .means("The file system accepts O_DIRECT but does not do it right.")
-                .remedy("choose a directory on a local disk (ext4, xfs) with --path")
-                .fact("error", reason.clone());
-            (finding, Choice::fallback("buffered", "direct I/O failed there"))
-        }
+    }
+}
+
+/// What a failure of this kind is, what it means and what to do about it.
+const fn failure(kind: Kind) -> (&'static str, &'static str, &'static str) {
+    match kind {
+        Kind::OutOfSpace => (
+            "the disk or the quota on it is full",
+            "Nothing can be saved in this directory before there is room.",
+            "remove what is not needed, or choose another directory with --path",
+        ),
+        Kind::PermissionDenied => (
+            "no file can be created there",
+            "Nothing can be saved in this directory by this user.",
+            ELSEWHERE,
+        ),
+        Kind::Corrupt => (
+            "the file system is broken",
+            "What is saved in this directory can't be trusted.",
+            LOCAL_DISK,
+        ),
+        _ => (
+            "writing and reading a block failed",
+            "Whether anything can be saved in this directory is unknown.",
+            ELSEWHERE,
+        ),
     }
 }
 
@@ -134,23 +127,36 @@ fn describe_file_system(mount: Option<Mount>, free: Option<Size>) -> Finding {
     };
     let (status, meaning, remedy) = mount.kind().advice();
     let value = format!("{} on {}{free_words}", mount.file_system, mount.point.display());
-    let finding = Finding::new("file system", status, value)
+    Finding::new("file system", status, value)
         .means(meaning)
+        .remedy_if_any(remedy)
         .fact("type", mount.file_system)
         .fact("mount_point", mount.point.to_string_lossy())
-        .fact("free_bytes", free_bytes);
-    remedy.map(|remedy| finding.clone().remedy(remedy)).unwrap_or(finding)
+        .fact("free_bytes", free_bytes)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use rustix::io::Errno;
+    use tensorferry::io::{Config, Effect, Fault, Faults, On, open};
+
+    fn tried(directory: &Path, faults: &[(On, Errno)]) -> (Finding, Choice) {
+        let injected = Faults::new();
+        for (on, errno) in faults {
+            injected.add(Fault::new(*on, Effect::Fail(errno.raw_os_error())));
+        }
+        probe_direct(directory, &open(&Config { faults: Some(injected), ..Config::default() }))
+    }
 
     #[test]
-    fn a_probe_leaves_no_file_behind() {
+    fn a_probe_leaves_no_file_behind_also_when_it_fails() {
         let directory = tempfile::tempdir().unwrap();
-        probe_direct(directory.path());
-        assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 0);
+        for faults in [&[][..], &[(On::Write, Errno::IO)], &[(On::Read, Errno::IO)]] {
+            let (finding, _) = tried(directory.path(), faults);
+            assert_eq!(finding.status == Status::Error, !faults.is_empty(), "{}", finding.value);
+            assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 0);
+        }
     }
 
     #[test]
@@ -158,25 +164,58 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let taken = directory.path().join(format!(".tensorferry-doctor-{}", std::process::id()));
         fs::write(&taken, "mine").unwrap();
-        let (finding, _) = probe_direct(directory.path());
-        assert_eq!(finding.value, "can't create a file: File exists (os error 17)");
+        let (finding, _) = tried(directory.path(), &[]);
+        let expected = "writing and reading a block failed: File exists (os error 17)";
+        assert_eq!(finding.value, expected);
         assert_eq!(fs::read_to_string(taken).unwrap(), "mine");
     }
 
     #[test]
-    fn each_outcome_of_direct_io_says_what_files_will_use() {
-        let error = || io::Error::from_raw_os_error(22);
-        for (direct, status, files) in [
-            (Direct::Works(Some((512, 4096))), Status::Ok, "direct"),
-            (Direct::Works(None), Status::Ok, "direct"),
-            (Direct::Refused(error()), Status::Limited, "buffered"),
-            (Direct::NoFile(error()), Status::Error, "unknown"),
-            (Direct::Broken("other bytes".to_owned()), Status::Error, "buffered"),
+    fn a_file_system_that_refuses_direct_transfers_is_found_to_do_so() {
+        let directory = tempfile::tempdir().unwrap();
+        let (finding, choice) = tried(directory.path(), &[(On::Write, Errno::INVAL)]);
+        if choice.name == "unknown" {
+            return; // It has no direct I/O to begin with, so that the fault is a failure.
+        }
+        assert_eq!((finding.status, choice.name.as_str()), (Status::Limited, "buffered"));
+    }
+
+    #[test]
+    fn a_full_disk_is_said_to_be_full() {
+        let directory = tempfile::tempdir().unwrap();
+        for (errno, cause) in [
+            (Errno::NOSPC, "No space left on device (os error 28)"),
+            (Errno::DQUOT, "Disk quota exceeded (os error 122)"),
         ] {
-            let (finding, choice) = describe_direct(&direct);
+            let (finding, choice) = tried(directory.path(), &[(On::Write, errno)]);
+            let expected = format!("the disk or the quota on it is full: {cause}");
+            assert_eq!(finding.value, expected);
+            assert_eq!(choice.name, "unknown");
+        }
+    }
+
+    #[test]
+    fn each_outcome_says_what_files_will_use() {
+        let error = |errno| Err(Error::from_errno(errno, "can't open file"));
+        for (tried, status, files) in [
+            (Ok(true), Status::Ok, "direct"),
+            (Ok(false), Status::Limited, "buffered"),
+            (error(Errno::ROFS), Status::Error, "unknown"),
+            (error(Errno::IO), Status::Error, "unknown"),
+            (Err(Error::new(Kind::Corrupt, "other bytes")), Status::Error, "unknown"),
+        ] {
+            let (finding, choice) = describe_direct(&tried);
             assert_eq!((finding.status, choice.name.as_str()), (status, files));
             assert_eq!(finding.remedy.is_none(), status == Status::Ok);
         }
+    }
+
+    #[test]
+    fn without_an_engine_it_is_the_engine_that_fails() {
+        let engine = Err(Error::new(Kind::OutOfMemory, "no memory"));
+        let (finding, _) = probe_direct(Path::new("/"), &engine);
+        let expected = "writing and reading a block failed: no engine opens here: no memory";
+        assert_eq!(finding.value, expected);
     }
 
     #[test]

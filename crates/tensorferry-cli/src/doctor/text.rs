@@ -37,7 +37,9 @@ fn show_finding(out: &mut String, finding: &Finding, column: usize, coloured: bo
         push_wrapped(out, &margin, column, &finding.meaning);
     }
     if let Some(remedy) = &finding.remedy {
-        push_wrapped(out, &margin, column + 5, &format!("fix: {remedy}"));
+        // Nothing is wrong with what is not used: it can be had for later.
+        let label = if finding.status == Status::Unused { "get:" } else { "fix:" };
+        push_wrapped(out, &margin, column + 5, &format!("{label} {remedy}"));
     }
 }
 
@@ -80,7 +82,7 @@ fn paint(status: Status, word: &str) -> String {
     let colour = match status {
         Status::Ok => 32,
         Status::Limited => 33,
-        Status::Missing => 90,
+        Status::Missing | Status::Unused => 90,
         Status::Error => 31,
     };
     format!("\x1b[{colour}m{word}\x1b[0m")
@@ -130,7 +132,7 @@ engine: threads, because io_uring is switched off on this machine
 files:  direct
 codec:  avx2
 note:   No part of tensorferry has been tested on GPU hardware; an emulated device stands in.
-found:  1 ok, 0 limited, 1 missing, 0 error
+found:  1 ok, 0 limited, 1 missing, 0 unused, 0 error
 ";
         assert_eq!(shown, expected);
     }
@@ -153,6 +155,16 @@ found:  1 ok, 0 limited, 1 missing, 0 error
         let shown = show(&report, false);
         assert!(!shown.contains(['\x1b', '\x07']), "{shown:?}");
         assert!(shown.starts_with("tensorferry 0.1.0 for /tmp/\u{fffd}[2Jx\u{fffd}y\n"));
+    }
+
+    #[test]
+    fn what_is_not_used_can_be_had_and_has_nothing_to_fix() {
+        let mut report = report();
+        report.findings[0].status = Status::Unused;
+        let shown = show(&report, false);
+        assert!(shown.contains("  unused   io_uring  switched off\n"), "{shown}");
+        assert!(shown.contains(" get: sysctl kernel.io_uring_disabled=0\n"), "{shown}");
+        assert!(!shown.contains("fix:"), "{shown}");
     }
 
     #[test]

@@ -61,7 +61,7 @@ fn the_document_keeps_its_names() {
     assert_eq!(names, NAMES);
     for finding in findings {
         let status = finding["status"].as_str().unwrap();
-        assert!(["ok", "limited", "missing", "error"].contains(&status), "{finding}");
+        assert!(["ok", "limited", "missing", "unused", "error"].contains(&status), "{finding}");
         assert!(!finding["value"].as_str().unwrap().is_empty(), "{finding}");
         assert!(!finding["meaning"].as_str().unwrap().is_empty(), "{finding}");
         assert!(status != "missing" || finding["remedy"].is_string(), "{finding}");
@@ -128,7 +128,7 @@ fn a_directory_that_takes_no_files_is_a_finding_and_not_a_failure() {
     let direct = &report["findings"][2];
     assert_eq!(direct["status"], "error");
     let value = direct["value"].as_str().unwrap();
-    assert!(value.starts_with("can't create a file: "), "{value}");
+    assert!(value.starts_with("no file can be created there: "), "{value}");
     assert_eq!(report["summary"]["files"]["name"], "unknown");
 }
 

@@ -1,6 +1,7 @@
 //! The command as its users run it: one binary, one module per subcommand.
 #![allow(clippy::unwrap_used, reason = "clippy knows test functions, not their helpers")]
 
+mod bench;
 mod doctor;
 mod frame;
 

@@ -4,14 +4,13 @@
 //! A checksum can be computed at once ([`crc32c`]), as bytes arrive ([`Crc32c`]), or for pieces
 //! apart, by several threads, and then [`combine`]d without reading the pieces again.
 //!
-//! The fast versions are those of the `crc-fast` crate, which chooses among its own kernels
-//! (carry-less multiplication with SSE, AVX-512 or NEON) at run time. The portable version here
-//! shares no code with it and is what it is tested against.
+//! The fast version is that of the `crc-fast` crate, which chooses among its own kernels
+//! (carry-less multiplication with SSE, AVX-512 or NEON) at run time and takes no [`Level`] from
+//! us. [`crc32c_portable`] shares no code with it and is what it is tested against.
+//!
+//! [`Level`]: super::Level
 
 use crc_fast::{CrcAlgorithm, Digest};
-
-use super::Level;
-use crate::error::Result;
 
 /// The polynomial with its bits reversed, as the remainder is kept.
 const POLYNOMIAL: u32 = 0x82f6_3b78;
@@ -46,15 +45,6 @@ static TABLES: [[u32; 256]; 8] = {
 /// The CRC-32C of `data`.
 pub fn crc32c(data: &[u8]) -> u32 {
     crc_fast::crc32_iscsi(data)
-}
-
-/// [`crc32c`] at `level`: the portable version, or for any other level the one that `crc-fast`
-/// chooses on this processor.
-pub fn crc32c_at(level: Level, data: &[u8]) -> Result<u32> {
-    Ok(match level.check()?.level() {
-        Level::Portable => portable(data),
-        Level::Avx2 | Level::Avx512 => crc32c(data),
-    })
 }
 
 /// The checksum of two pieces one after the other, from the checksum of each and the length of the
@@ -97,8 +87,8 @@ impl Default for Crc32c {
     }
 }
 
-/// Eight bytes at a time, by table.
-fn portable(data: &[u8]) -> u32 {
+/// [`crc32c`] in plain Rust, eight bytes at a time by table: for tests and benchmarks.
+pub fn crc32c_portable(data: &[u8]) -> u32 {
     let (words, tail) = data.as_chunks::<8>();
     let mut remainder = !0;
     for word in words {
@@ -142,29 +132,18 @@ mod tests {
             (&read, 0xd996_3a56),
         ] {
             assert_eq!(crc32c(data), checksum);
-            for level in Level::available() {
-                assert_eq!(crc32c_at(level, data).unwrap(), checksum, "{level}");
-            }
-        }
-    }
-
-    #[test]
-    fn a_level_that_the_processor_lacks_is_an_error() {
-        for level in Level::ALL.into_iter().filter(|level| !level.is_available()) {
-            assert!(crc32c_at(level, b"x").is_err());
+            assert_eq!(crc32c_portable(data), checksum);
         }
     }
 
     proptest! {
         #[test]
-        fn every_level_agrees_with_the_portable_one_at_any_alignment(
+        fn the_fast_version_agrees_with_the_portable_one_at_any_alignment(
             data in proptest::collection::vec(any::<u8>(), 0..5000),
             start in 0usize..64,
         ) {
             let data = &data[start.min(data.len())..];
-            for level in Level::available() {
-                prop_assert_eq!(crc32c_at(level, data).unwrap(), portable(data), "{}", level);
-            }
+            prop_assert_eq!(crc32c(data), crc32c_portable(data));
         }
 
         #[test]

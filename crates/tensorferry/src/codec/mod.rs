@@ -8,8 +8,9 @@
 //!
 //! # Which version runs
 //!
-//! Each codec has a portable version in plain safe Rust and faster ones for [`Level::Avx2`] and
-//! [`Level::Avx512`]. The plain functions (`encode_into`, `narrow`, ...) take the best level that
+//! [`bitmap`] and [`half`] have a portable version in plain safe Rust and faster ones for
+//! [`Level::Avx2`] and [`Level::Avx512`]; the kernels of the checksum are a library's, which chooses
+//! among them itself. The plain functions (`encode_into`, `narrow`, ...) take the best level that
 //! the processor offers, found once at run time, so that one build serves every machine. The
 //! functions that end in `_at` take a level by name, for tests and benchmarks; a level that this
 //! processor lacks is an error, never an illegal instruction. All levels give the same bytes: the

@@ -4,7 +4,7 @@
 //! `bf16` is done with integers. So no setting of the thread changes a bit.
 
 use std::arch::x86_64::{
-    __m128i, __m256i, _MM_FROUND_TO_NEAREST_INT, _mm_loadu_si128, _mm_sfence, _mm256_add_epi32,
+    __m128i, __m256i, _MM_FROUND_TO_NEAREST_INT, _mm_loadu_si128, _mm256_add_epi32,
     _mm256_and_si256, _mm256_blendv_epi8, _mm256_castps_si256, _mm256_castsi256_ps,
     _mm256_cmpgt_epi32, _mm256_cvtepu16_epi32, _mm256_cvtph_ps, _mm256_cvtps_ph,
     _mm256_loadu_si256, _mm256_or_si256, _mm256_packus_epi32, _mm256_permute4x64_epi64,
@@ -12,7 +12,7 @@ use std::arch::x86_64::{
     _mm256_stream_si256,
 };
 
-use super::streams;
+use super::{finish, streams};
 
 const NEAREST: i32 = _MM_FROUND_TO_NEAREST_INT;
 
@@ -132,14 +132,5 @@ unsafe fn store<const STREAM: bool>(place: *mut __m256i, value: __m256i) {
     } else {
         // SAFETY: as for this function.
         unsafe { _mm256_storeu_si256(place, value) }
-    }
-}
-
-/// Streamed writes are not ordered with others, as every other write in Rust is, until a fence.
-#[inline]
-#[target_feature(enable = "sse")]
-fn finish<const STREAM: bool>() {
-    if STREAM {
-        _mm_sfence();
     }
 }

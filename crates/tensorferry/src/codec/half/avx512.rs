@@ -4,7 +4,7 @@
 //! modes. `bf16` is done with integers: AVX-512's own instruction for it flushes subnormals.
 
 use std::arch::x86_64::{
-    __m256i, __m512i, _MM_FROUND_NO_EXC, _MM_FROUND_TO_NEAREST_INT, _mm_sfence, _mm256_loadu_si256,
+    __m256i, __m512i, _MM_FROUND_NO_EXC, _MM_FROUND_TO_NEAREST_INT, _mm256_loadu_si256,
     _mm512_add_epi32, _mm512_and_si512, _mm512_castps_si512, _mm512_castsi256_si512,
     _mm512_castsi512_ps, _mm512_cmpgt_epi32_mask, _mm512_cvtepi32_epi16, _mm512_cvtepu16_epi32,
     _mm512_cvtph_ps, _mm512_cvtps_ph, _mm512_inserti64x4, _mm512_loadu_si512, _mm512_mask_or_epi32,
@@ -12,7 +12,7 @@ use std::arch::x86_64::{
     _mm512_stream_si512,
 };
 
-use super::streams;
+use super::{finish, streams};
 
 const NEAREST: i32 = _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC;
 
@@ -126,14 +126,5 @@ unsafe fn store<const STREAM: bool>(place: *mut __m512i, value: __m512i) {
     } else {
         // SAFETY: as for this function.
         unsafe { _mm512_storeu_si512(place, value) }
-    }
-}
-
-/// Streamed writes are not ordered with others, as every other write in Rust is, until a fence.
-#[inline]
-#[target_feature(enable = "sse")]
-fn finish<const STREAM: bool>() {
-    if STREAM {
-        _mm_sfence();
     }
 }

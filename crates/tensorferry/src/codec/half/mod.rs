@@ -177,6 +177,17 @@ fn streams(dst: &[u8]) -> bool {
     dst.len() + STREAM_ALIGN > STREAM_BYTES_MIN && dst.as_ptr().addr().is_multiple_of(STREAM_ALIGN)
 }
 
+/// Ends a kernel. Writes past the cache are not ordered with others, as every other write in Rust
+/// is, until a fence.
+#[cfg(target_arch = "x86_64")]
+#[inline]
+#[target_feature(enable = "sse")]
+fn finish<const STREAM: bool>() {
+    if STREAM {
+        std::arch::x86_64::_mm_sfence();
+    }
+}
+
 #[cold]
 fn wrong_lengths(message: &str, src: &[u8], dst: &[u8]) -> Error {
     Error::invalid(message).with("source_bytes", src.len()).with("destination_bytes", dst.len())
