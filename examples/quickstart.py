@@ -13,6 +13,7 @@ import statistics
 import sys
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -104,15 +105,15 @@ def measure(engine: ferry.Engine) -> tuple[int, dict[str, list[float]]]:
     times: dict[str, list[float]] = {"save": [], "torch.save": [], "load": [], "torch.load": []}
     for number in range(1, ROUNDS + 1):
         say(f"round {number} of {ROUNDS}: save and load {size / 1e6:.0f} MB, then torch's turn")
-        times["save"].append(seconds(lambda: save(engine, model, ours)))
-        times["torch.save"].append(seconds(lambda: torch_save(model, theirs)))
-        for name, read, path in [("load", load, ours), ("torch.load", torch_load, theirs)]:
+        times["save"].append(seconds(partial(save, engine, model, ours)))
+        times["torch.save"].append(seconds(partial(torch_save, model, theirs)))
+        for name, read, path in [
+            ("load", partial(load, engine), ours),
+            ("torch.load", torch_load, theirs),
+        ]:
             drop_cache(path)
             other = build_model(number)
-            if read is load:
-                times[name].append(seconds(lambda: load(engine, other, path)))
-            else:
-                times[name].append(seconds(lambda: torch_load(other, path)))
+            times[name].append(seconds(partial(read, other, path)))
             if not same_bits(model, other):
                 sys.exit(f"error: {name} gave other bits than were saved")
     x = torch.randn(2, 16, 768)

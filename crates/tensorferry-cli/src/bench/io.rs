@@ -23,7 +23,7 @@ pub(crate) struct Args {
     #[arg(long, default_value = "2GiB")]
     size: Size,
     /// Length of one sample
-    #[arg(long, default_value_t = 2.0)]
+    #[arg(long, default_value_t = 2.0, allow_negative_numbers = true)]
     seconds: f64,
     /// Samples of each case; the median is shown
     #[arg(long, default_value_t = 3)]

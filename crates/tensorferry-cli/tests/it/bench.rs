@@ -150,7 +150,7 @@ fn arguments_that_cannot_be_read_are_usage_errors_that_name_them() {
              auto, ring, threads or memory"
                 .to_owned(),
         ),
-        (&["io", "--seconds", "-1"], "unexpected argument '-1' found".to_owned()),
+        (&["io", "--seconds", "-1"], "--seconds is -1, it must be a length of time".to_owned()),
         (
             &["codec", "--size", "lots"],
             format!("invalid value 'lots' for '--size <SIZE>': {not_a_size}"),
