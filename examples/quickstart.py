@@ -107,10 +107,11 @@ def measure(engine: ferry.Engine) -> tuple[int, dict[str, list[float]]]:
         say(f"round {number} of {ROUNDS}: save and load {size / 1e6:.0f} MB, then torch's turn")
         times["save"].append(seconds(partial(save, engine, model, ours)))
         times["torch.save"].append(seconds(partial(torch_save, model, theirs)))
-        for name, read, path in [
+        readers: list[tuple[str, Callable[[nn.Module, Path], None], Path]] = [
             ("load", partial(load, engine), ours),
             ("torch.load", torch_load, theirs),
-        ]:
+        ]
+        for name, read, path in readers:
             drop_cache(path)
             other = build_model(number)
             times[name].append(seconds(partial(read, other, path)))

@@ -116,7 +116,7 @@ fn the_table_of_the_codecs_names_machine_and_columns() {
 #[test]
 fn arguments_that_make_no_sense_are_errors_that_say_what_would() {
     for (args, error) in [
-        (&["io", "--seconds=-1"][..], "--seconds is -1, it must be a length of time"),
+        (&["io", "--seconds", "-1"][..], "--seconds is -1, it must be a length of time"),
         (&["io", "--seconds", "nan"], "--seconds is NaN, it must be a length of time"),
         (&["io", "--seconds", "0"], "a benchmark needs at least one sample of some length"),
         (&["io", "--samples", "0"], "a benchmark needs at least one sample of some length"),
@@ -150,7 +150,6 @@ fn arguments_that_cannot_be_read_are_usage_errors_that_name_them() {
              auto, ring, threads or memory"
                 .to_owned(),
         ),
-        (&["io", "--seconds", "-1"], "--seconds is -1, it must be a length of time".to_owned()),
         (
             &["codec", "--size", "lots"],
             format!("invalid value 'lots' for '--size <SIZE>': {not_a_size}"),
