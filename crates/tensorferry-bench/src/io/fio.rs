@@ -1,4 +1,8 @@
 //! The rival's side: fio, as strong as it gets with the same means.
+//!
+//! The engine's pools lie in huge pages, which saves the kernel and the device most of the work of
+//! a large transfer. fio's buffers are put there too, through the C library's allocator: it is
+//! up to twice as fast with them.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -51,6 +55,7 @@ impl Fio {
         let failed = |why: String| Error::new(Kind::Io, "fio failed").caused_by(why);
         let registered = if self.registered { "1" } else { "0" };
         let output = Command::new("fio")
+            .env("GLIBC_TUNABLES", "glibc.malloc.hugetlb=1")
             .args(["--name=rival", "--ioengine=io_uring", "--direct=1", "--output-format=json"])
             .arg(format!("--fixedbufs={registered}"))
             .arg(format!("--registerfiles={registered}"))
@@ -78,7 +83,7 @@ fn bandwidth(report: &[u8], direction: &str) -> Result<f64, String> {
 
 impl fmt::Display for Fio {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}, io_uring, O_DIRECT", self.version)?;
+        write!(f, "{}, io_uring, O_DIRECT, huge pages", self.version)?;
         f.write_str(if self.registered { ", fixedbufs, registerfiles" } else { "" })
     }
 }
