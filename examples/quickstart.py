@@ -45,8 +45,10 @@ def layout(model: nn.Module) -> list[tuple[torch.Tensor, int]]:
 
 def save(engine: ferry.Engine, model: nn.Module, path: Path) -> None:
     """Writes all tensors at once and waits until they would survive a power cut."""
+    places = layout(model)
     file = engine.open(path, "w")
-    for pending in [file.write(tensor, offset) for tensor, offset in layout(model)]:
+    file.reserve(places[-1][1] + places[-1][0].nbytes)
+    for pending in [file.write(tensor, offset) for tensor, offset in places]:
         pending.wait()
     file.sync().wait()
 

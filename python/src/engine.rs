@@ -246,6 +246,11 @@ impl File {
         })
     }
 
+    /// Makes the file at least so long, with room on the disk.
+    fn reserve(&self, py: Python<'_>, length: u64) -> PyResult<()> {
+        guarded(py, || self.file.get()?.reserve(length))
+    }
+
     /// Cuts the file, or extends it with zeros.
     fn set_len(&self, py: Python<'_>, length: u64) -> PyResult<()> {
         guarded(py, || self.file.get()?.set_len(length))

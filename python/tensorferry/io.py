@@ -137,6 +137,11 @@ class File:
         """Starts making everything whose writing was waited for survive a power cut."""
         return self._file.sync(priority=priority)
 
+    def reserve(self, length: int) -> None:
+        """Makes the file at least ``length`` long, with room on the disk: a full disk shows now,
+        and writes inside the length run side by side."""
+        self._file.reserve(length)
+
     def set_len(self, length: int) -> None:
         """Cuts the file, or extends it with zeros."""
         self._file.set_len(length)

@@ -80,6 +80,12 @@ def test_bytes_arrays_and_views_are_accepted(file: File) -> None:
     assert np.frombuffer(file.read(6, 8).wait(), np.int16).tolist() == [0, 1, 2]
 
 
+def test_a_reserved_file_has_its_length(file: File) -> None:
+    file.reserve(12_345)
+    assert len(file) == 12_345
+    assert not any(bytes(file.read().wait()))
+
+
 def test_a_dropped_write_still_arrives(engine: ferry.Engine, tmp_path: Path) -> None:
     file = engine.open(tmp_path / "b", "w")
     for number in range(50):
@@ -170,6 +176,7 @@ def test_a_full_disk_is_out_of_space() -> None:
         (lambda e, f: f.write(torch.zeros(4, 4).T), ferry.InvalidInput, "tensor.contiguous()"),
         (lambda e, f: f.write(np.zeros((4, 4)).T), ferry.InvalidInput, "contiguous copy"),
         (lambda e, f: f.write(torch.zeros(1, device="meta")), ferry.InvalidInput, "on meta"),
+        (lambda e, f: f.reserve(1 << 62), OSError, "can't reserve room for file"),
         (lambda e, f: f.read(-1), OverflowError, "can't convert negative"),
         (lambda e, f: f.read(3, into=bytearray(3)), ferry.InvalidInput, "not both"),
         (lambda e, f: f.read(into=b"fixed"), ferry.InvalidInput, "must not be written to"),

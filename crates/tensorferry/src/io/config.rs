@@ -51,7 +51,8 @@ pub struct Config {
     pub in_flight_bytes: u64,
     /// Bytes in one transfer: larger operations are cut. A power of two.
     pub piece_bytes: usize,
-    /// Buffers of that size for what is not aligned; together never more than `in_flight_bytes`.
+    /// Buffers of that size for what is not aligned; together never more than `in_flight_bytes`,
+    /// and memory only once they are used.
     pub staging_buffers: usize,
     /// Operations of one priority accepted and not yet done; a caller with one more waits.
     pub operations_max: usize,
@@ -71,7 +72,7 @@ impl Default for Config {
             threads: 16,
             in_flight_bytes: 32 << 20,
             piece_bytes: 1 << 20,
-            staging_buffers: 8,
+            staging_buffers: 32,
             operations_max: 4096,
             pools: Vec::new(),
             metrics: Registry::global().clone(),

@@ -23,7 +23,7 @@ use std::thread::JoinHandle;
 
 use slab::Slab;
 
-use super::backend::{Backend, Ended, Patience, Waker};
+use super::backend::{Backend, Ended, Patience, Transfer, Waker};
 use super::door::{Door, Message};
 use super::faulty::Faulty;
 use super::file::{File, Home, Open};
@@ -32,7 +32,7 @@ use super::memory::{Directory, Memory};
 use super::meter::Meter;
 use super::operation::{Job, Landing, Move, Operation};
 use super::pending::{Pending, promise};
-use super::piece::{Flow, Sizes, Way};
+use super::piece::{Flow, Way};
 use super::priority::Priority;
 use super::ring::Ring;
 use super::schedule::{Limits, Schedule};
@@ -266,7 +266,8 @@ impl Driver {
     }
 
     fn start_pieces(&mut self) {
-        while let Some((priority, key)) = self.schedule.next() {
+        let mut held = [false; 4];
+        while let Some((priority, key)) = self.schedule.next(held) {
             let operation = &mut self.operations[key];
             if operation.is_pointless() {
                 operation.fail(Error::new(Kind::Closed, "nobody waits for this read any more"));
@@ -275,8 +276,10 @@ impl Driver {
                 self.operations[key].queued = false;
                 self.schedule.dismiss(priority);
                 self.finish_if_done(key);
+            } else if let Some((flight, transfer)) = self.lift_off(key) {
+                self.start(priority, key, flight, transfer);
             } else {
-                self.start_piece(priority, key);
+                held[priority as usize] = true;
             }
         }
     }
@@ -300,25 +303,33 @@ impl Driver {
         true
     }
 
-    fn start_piece(&mut self, priority: Priority, key: usize) {
+    /// The operation's next piece; `None` while all staging buffers are in use. They come back with
+    /// the transfers that use them.
+    fn lift_off(&mut self, key: usize) -> Option<(Flight, Transfer)> {
         let operation = &mut self.operations[key];
-        let file = operation.file.clone();
-        let (flight, mut transfer) = match &mut operation.job {
+        let file = &operation.file;
+        match &mut operation.job {
             Job::Sync { started, .. } => {
                 *started = true;
-                Flight::sync(key, file)
+                Some(Flight::sync(key, file.clone()))
             }
             Job::Move(job) => {
-                let sizes = Sizes { piece_max: self.piece_bytes, staging: self.staging.free() > 0 };
-                let piece = job.cut(&file, sizes);
-                match piece.way {
-                    Way::Direct => self.door.meter.direct.add(1),
-                    Way::Staged { .. } => self.door.meter.staged.add(1),
-                    Way::Buffered => self.door.meter.buffered.add(1),
-                }
-                Flight::new(key, job.flow, piece, file, &self.staging)
+                let (len, way) = job.next_piece(file, self.piece_bytes);
+                let counter = match way {
+                    Way::Direct => &self.door.meter.direct,
+                    Way::Buffered => &self.door.meter.buffered,
+                    Way::Staged { .. } if self.staging.free() == 0 => return None,
+                    Way::Staged { .. } => &self.door.meter.staged,
+                };
+                counter.add(1);
+                let piece = job.cut(len, way);
+                Some(Flight::new(key, job.flow, piece, file.clone(), &self.staging))
             }
-        };
+        }
+    }
+
+    fn start(&mut self, priority: Priority, key: usize, flight: Flight, mut transfer: Transfer) {
+        let operation = &mut self.operations[key];
         operation.in_flight += 1;
         operation.queued = operation.has_more();
         self.schedule.started(priority, flight.scheduled, !operation.queued);

@@ -13,7 +13,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use rustix::fs::{AtFlags, CWD, FallocateFlags, FileType, Mode as Permissions, OFlags, StatxFlags};
+use rustix::fs::{
+    AtFlags, CWD, FallocateFlags, FileType, Mode as Permissions, OFlags, StatxFlags, fallocate,
+};
 use rustix::io::{Errno, retry_on_intr};
 
 use super::memory::set_len;
@@ -176,18 +178,25 @@ impl File {
         .map_err(|errno| self.error(errno, "can't set the length of file").with("length", len))
     }
 
-    /// Reserves room for the first `len` bytes, so that a full disk shows now and extents are
-    /// contiguous. File systems that can't are left to find room as they go.
+    /// Makes the file at least `len` bytes long, with room on the disk: what was not written reads
+    /// as zeros. A full disk shows now, extents are contiguous, and direct writes inside the
+    /// length run side by side, where a file system lets those that extend a file pass one by
+    /// one. File systems that can't reserve are only given the length.
     pub fn reserve(&self, len: u64) -> Result<()> {
-        let Storage::Disk { buffered, .. } = &self.0.storage else { return Ok(()) };
         if len == 0 {
             return Ok(());
         }
-        let keep = FallocateFlags::KEEP_SIZE;
-        match retry_on_intr(|| rustix::fs::fallocate(buffered, keep, 0, len)) {
-            Err(Errno::OPNOTSUPP | Errno::NOSYS) | Ok(()) => Ok(()),
-            Err(errno) => Err(self.error(errno, "can't reserve room for file")),
+        if let Storage::Disk { buffered, .. } = &self.0.storage {
+            match retry_on_intr(|| fallocate(buffered, FallocateFlags::empty(), 0, len)) {
+                Ok(()) => return Ok(()),
+                Err(Errno::OPNOTSUPP | Errno::NOSYS) => {}
+                Err(errno) => {
+                    let error = self.error(errno, "can't reserve room for file");
+                    return Err(error.with("length", len));
+                }
+            }
         }
+        if self.len()? < len { self.set_len(len) } else { Ok(()) }
     }
 
     pub(super) fn id(&self) -> u64 {

@@ -19,7 +19,7 @@ use super::file::File;
 use super::flight::Flight;
 use super::meter::{Meter, Verb};
 use super::pending::{Failed, Promise};
-use super::piece::{Flow, Range, Sizes, Way};
+use super::piece::{Flow, Range, Way};
 use super::priority::Priority;
 use crate::error::{Error, Kind};
 use crate::memory::{Block, Part, Parts};
@@ -234,29 +234,32 @@ impl Move {
         Self { flow, offset, len, parts, leftovers: Vec::new(), promise }
     }
 
-    /// The next piece to start.
-    pub(super) fn cut(&mut self, file: &File, sizes: Sizes) -> Piece {
-        let leftover = self.leftovers.pop();
-        let (offset, len, address) = if let Some(Leftover { offset, part }) = &leftover {
-            (*offset, part.len(), part.start().as_ptr() as usize)
-        } else {
-            let remaining = self.parts.remaining();
-            (self.offset + (self.len - remaining) as u64, remaining, self.parts.address())
+    /// How many bytes the next piece has, and the way it would take.
+    pub(super) fn next_piece(&self, file: &File, piece_max: usize) -> (usize, Way) {
+        let (offset, len, address) = match self.leftovers.last() {
+            Some(Leftover { offset, part }) => {
+                (*offset, part.len(), part.start().as_ptr() as usize)
+            }
+            None => (self.uncut_offset(), self.parts.remaining(), self.parts.address()),
         };
         let range = Range { flow: self.flow, offset, len, address };
-        let (len, way) = range.next_piece(file.geometry(), sizes);
-        let part = match leftover {
-            None => self.parts.cut(len),
-            Some(mut leftover) => {
-                let part = leftover.part.split_to(len);
-                if !leftover.part.is_empty() {
-                    leftover.offset += len as u64;
-                    self.leftovers.push(leftover);
-                }
-                part
-            }
+        range.next_piece(file.geometry(), piece_max)
+    }
+
+    /// Cuts the next piece off, as [`next_piece`](Self::next_piece) said.
+    pub(super) fn cut(&mut self, len: usize, way: Way) -> Piece {
+        let Some(mut leftover) = self.leftovers.pop() else {
+            return Piece { offset: self.uncut_offset(), part: self.parts.cut(len), way };
         };
-        Piece { offset, part, way }
+        let piece = Piece { offset: leftover.offset, part: leftover.part.split_to(len), way };
+        leftover.offset += len as u64;
+        self.keep(leftover.offset, leftover.part);
+        piece
+    }
+
+    /// Where in the file the bytes belong that no piece was made of yet.
+    fn uncut_offset(&self) -> u64 {
+        self.offset + (self.len - self.parts.remaining()) as u64
     }
 
     /// Bytes that did not arrive go out again.

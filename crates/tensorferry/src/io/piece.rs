@@ -12,8 +12,7 @@
 //! A middle whose memory is not aligned for the device is *staged*: it passes through an aligned
 //! buffer of the engine, one copy more. So does the edge of a read, which fetches the blocks around
 //! it and copies out what was asked for. The edge of a write must not touch its neighbours'
-//! bytes, and goes through the page cache. Where no staging buffer is free, the page cache serves
-//! as well: always right, sometimes slower.
+//! bytes, and goes through the page cache.
 
 use super::file::Geometry;
 
@@ -45,35 +44,22 @@ pub(super) struct Range {
     pub address: usize,
 }
 
-/// Bounds on one piece.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Sizes {
-    /// Bytes in one piece, a multiple of every block size.
-    pub piece_max: usize,
-    /// Whether a staging buffer of `piece_max` bytes is free.
-    pub staging: bool,
-}
-
 impl Range {
-    /// How many of the bytes go next, and how.
-    pub(super) fn next_piece(self, geometry: Option<Geometry>, sizes: Sizes) -> (usize, Way) {
-        let most = self.len.min(sizes.piece_max);
-        let Some(geometry) = geometry.filter(|geometry| geometry.block <= sizes.piece_max) else {
+    /// How many of the bytes go next, at most `piece_max`, and how. Staging buffers are as large.
+    pub(super) fn next_piece(self, geometry: Option<Geometry>, piece_max: usize) -> (usize, Way) {
+        let most = self.len.min(piece_max);
+        let Some(geometry) = geometry.filter(|geometry| geometry.block <= piece_max) else {
             return (most, Way::Buffered);
         };
         let lead = (self.offset % geometry.block as u64) as usize;
         let middle = most - most % geometry.block;
         if lead == 0 && middle > 0 {
             let aligned = self.address.is_multiple_of(geometry.memory);
-            return match (aligned, sizes.staging) {
-                (true, _) => (middle, Way::Direct),
-                (false, true) => (middle, Way::Staged { lead: 0, span: middle }),
-                (false, false) => (middle, Way::Buffered),
-            };
+            let staged = Way::Staged { lead: 0, span: middle };
+            return (middle, if aligned { Way::Direct } else { staged });
         }
         match self.flow {
-            Flow::Read if sizes.staging => self.staged_edge(geometry, sizes, lead),
-            Flow::Read => (most, Way::Buffered),
+            Flow::Read => self.staged_edge(geometry, piece_max, lead),
             Flow::Write if lead == 0 => (most, Way::Buffered),
             Flow::Write => (most.min(geometry.block - lead), Way::Buffered),
         }
@@ -81,10 +67,10 @@ impl Range {
 
     /// An edge of a read: only up to the next block when the memory is aligned from there on,
     /// otherwise as much as a staging buffer takes.
-    fn staged_edge(self, geometry: Geometry, sizes: Sizes, lead: usize) -> (usize, Way) {
+    fn staged_edge(self, geometry: Geometry, piece_max: usize, lead: usize) -> (usize, Way) {
         let to_block = geometry.block - lead;
         let aligned_behind = (self.address + to_block).is_multiple_of(geometry.memory);
-        let most = if aligned_behind { to_block } else { sizes.piece_max - lead };
+        let most = if aligned_behind { to_block } else { piece_max - lead };
         let len = self.len.min(most);
         (len, Way::Staged { lead, span: (lead + len).next_multiple_of(geometry.block) })
     }
@@ -98,10 +84,10 @@ mod tests {
 
     const GEOMETRY: Geometry = Geometry { block: 4096, memory: 512 };
 
-    fn pieces(mut range: Range, sizes: Sizes) -> Vec<(u64, usize, usize, Way)> {
+    fn pieces(mut range: Range, piece_max: usize) -> Vec<(u64, usize, usize, Way)> {
         let mut pieces = Vec::new();
         while range.len > 0 {
-            let (len, way) = range.next_piece(Some(GEOMETRY), sizes);
+            let (len, way) = range.next_piece(Some(GEOMETRY), piece_max);
             pieces.push((range.offset, len, range.address, way));
             assert!(len > 0 && len <= range.len);
             range.offset += len as u64;
@@ -114,7 +100,7 @@ mod tests {
     #[test]
     fn an_aligned_range_is_all_direct() {
         let range = Range { flow: Flow::Write, offset: 8192, len: 3 << 20, address: 4096 };
-        let pieces = pieces(range, Sizes { piece_max: 1 << 20, staging: true });
+        let pieces = pieces(range, 1 << 20);
         assert_eq!(pieces.len(), 3);
         assert!(pieces.iter().all(|piece| piece.3 == Way::Direct));
     }
@@ -122,10 +108,7 @@ mod tests {
     #[test]
     fn a_read_with_aligned_memory_behind_its_edge_goes_direct_from_there() {
         let range = Range { flow: Flow::Read, offset: 512, len: 16384, address: 1 << 16 };
-        let ways: Vec<_> = pieces(range, Sizes { piece_max: 1 << 20, staging: true })
-            .iter()
-            .map(|piece| (piece.1, piece.3))
-            .collect();
+        let ways: Vec<_> = pieces(range, 1 << 20).iter().map(|piece| (piece.1, piece.3)).collect();
         let edge = |lead, span| Way::Staged { lead, span };
         assert_eq!(ways, [(3584, edge(512, 4096)), (12288, Way::Direct), (512, edge(0, 4096))]);
     }
@@ -134,14 +117,13 @@ mod tests {
         #[test]
         fn pieces_cover_the_range_and_obey_the_device(
             read: bool, offset in 0u64..100_000, len in 0usize..300_000,
-            address in 0usize..100_000, staging: bool,
+            address in 0usize..100_000,
         ) {
             let flow = if read { Flow::Read } else { Flow::Write };
-            let sizes = Sizes { piece_max: 1 << 16, staging };
             let mut end = offset;
             let mut cached_blocks = std::collections::HashSet::new();
             let mut direct_blocks = std::collections::HashSet::new();
-            for (at, len, address, way) in pieces(Range { flow, offset, len, address }, sizes) {
+            for (at, len, address, way) in pieces(Range { flow, offset, len, address }, 1 << 16) {
                 prop_assert_eq!(at, end);
                 end += len as u64;
                 let whole = at.is_multiple_of(4096) && len.is_multiple_of(4096);
@@ -151,12 +133,12 @@ mod tests {
                 match way {
                     Way::Direct => prop_assert!(whole && address.is_multiple_of(512)),
                     Way::Staged { lead, span } => {
-                        prop_assert!(staging && span <= 1 << 16 && lead + len <= span);
+                        prop_assert!(span <= 1 << 16 && lead + len <= span);
                         prop_assert!(span.is_multiple_of(4096));
                         prop_assert!((at - lead as u64).is_multiple_of(4096));
                         prop_assert!(read || (whole && lead == 0 && span == len));
                     }
-                    Way::Buffered => prop_assert!(len <= 1 << 16),
+                    Way::Buffered => prop_assert!(!read && len < 4096),
                 }
             }
             // No write through the page cache shares a page with a direct one.

@@ -80,8 +80,9 @@ impl Schedule {
         self.lanes[priority as usize].operations.push_front(operation);
     }
 
-    /// The operation whose next piece should start, if anything may start now.
-    pub(super) fn next(&self) -> Option<(Priority, usize)> {
+    /// The operation whose next piece should start, if anything may start now. Lanes that are `held`
+    /// wait for something else than the schedule.
+    pub(super) fn next(&self, held: [bool; 4]) -> Option<(Priority, usize)> {
         let Limits { bytes_max, transfers_max } = self.limits;
         if !self.in_flight.is_below(bytes_max, transfers_max) {
             return None;
@@ -90,6 +91,7 @@ impl Schedule {
         Priority::ALL
             .into_iter()
             .filter(|priority| *priority == Priority::Waiting || patient_may)
+            .filter(|priority| !held[*priority as usize])
             .filter_map(|priority| {
                 let lane = &self.lanes[priority as usize];
                 lane.operations.front().map(|operation| (lane.clock, priority, *operation))
@@ -173,7 +175,7 @@ mod tests {
         let mut served = [0; 4];
         let mut in_flight = VecDeque::new();
         for _ in 0..rounds {
-            while let Some((priority, _)) = schedule.next() {
+            while let Some((priority, _)) = schedule.next([false; 4]) {
                 let bytes = piece[priority as usize];
                 schedule.started(priority, bytes, false);
                 in_flight.push_back((priority, bytes));
@@ -203,11 +205,11 @@ mod tests {
     fn a_waiting_consumer_starts_at_once_in_a_window_full_of_background_work() {
         let mut schedule = Schedule::new(LIMITS);
         schedule.enqueue(Priority::Background, 0);
-        while let Some((priority, _)) = schedule.next() {
+        while let Some((priority, _)) = schedule.next([false; 4]) {
             schedule.started(priority, MIB, false);
         }
         schedule.enqueue(Priority::Waiting, 1);
-        assert_eq!(schedule.next(), Some((Priority::Waiting, 1)));
+        assert_eq!(schedule.next([false; 4]), Some((Priority::Waiting, 1)));
     }
 
     #[test]
@@ -233,7 +235,7 @@ mod tests {
             let mut schedule = Schedule::new(LIMITS);
             for _ in 0..100_000 {
                 schedule.enqueue(past, 0);
-                let (priority, _) = schedule.next().unwrap();
+                let (priority, _) = schedule.next([false; 4]).unwrap();
                 schedule.started(priority, MIB, true);
                 schedule.ended(priority, MIB);
             }
@@ -253,22 +255,22 @@ mod tests {
     fn consumers_have_a_slot_even_among_transfers_without_bytes() {
         let mut schedule = Schedule::new(LIMITS);
         schedule.enqueue(Priority::Background, 0);
-        while let Some((priority, _)) = schedule.next() {
+        while let Some((priority, _)) = schedule.next([false; 4]) {
             schedule.started(priority, 0, false);
         }
         schedule.enqueue(Priority::Waiting, 1);
-        assert_eq!(schedule.next(), Some((Priority::Waiting, 1)));
+        assert_eq!(schedule.next([false; 4]), Some((Priority::Waiting, 1)));
     }
 
     #[test]
     fn one_piece_larger_than_the_window_still_starts_alone() {
         let mut schedule = Schedule::new(Limits { bytes_max: 1, transfers_max: 4 });
         schedule.enqueue(Priority::Background, 0);
-        assert!(schedule.next().is_some());
+        assert!(schedule.next([false; 4]).is_some());
         schedule.started(Priority::Background, MIB, false);
-        assert!(schedule.next().is_none());
+        assert!(schedule.next([false; 4]).is_none());
         schedule.ended(Priority::Background, MIB);
-        assert!(schedule.next().is_some());
+        assert!(schedule.next([false; 4]).is_some());
     }
 
     proptest! {
@@ -286,7 +288,7 @@ mod tests {
             let mut in_flight = VecDeque::new();
             let mut served = [0u64; 4];
             for _ in 0..20_000 {
-                while let Some((priority, _)) = schedule.next() {
+                while let Some((priority, _)) = schedule.next([false; 4]) {
                     let bytes = pieces[priority as usize];
                     schedule.started(priority, bytes, false);
                     in_flight.push_back((priority, bytes));

@@ -157,6 +157,21 @@ fn a_file_is_as_long_as_its_last_written_byte() {
 }
 
 #[test]
+fn a_reserved_file_has_its_length_and_reads_as_zeros() {
+    on_every_backend(|setting| {
+        let file = setting.open("a", Mode::New);
+        file.reserve(0).unwrap();
+        assert!(file.is_empty().unwrap());
+        file.reserve(10_000).unwrap();
+        file.reserve(5_000).unwrap();
+        assert_eq!(file.len().unwrap(), 10_000);
+        setting.engine.write(&file, 5_000, block(b"x"), Priority::Offload).wait().unwrap();
+        let read = setting.engine.read(&file, 0, blank(10_000), Priority::Waiting).wait().unwrap();
+        assert_eq!(read.iter().map(|byte| u32::from(*byte)).sum::<u32>(), u32::from(b'x'));
+    });
+}
+
+#[test]
 fn a_read_beyond_the_end_is_truncated_and_never_short() {
     on_every_backend(|setting| {
         let file = setting.open("a", Mode::New);
@@ -649,6 +664,7 @@ fn a_disk_that_fills_up_in_the_middle_loses_nothing_that_was_there() {
         engine.write(&old, 0, block(&bytes), Priority::Offload).wait().unwrap();
         let path = disk.0.path().join("new");
         let new = engine.open(&path, Open::direct(Mode::Replace)).unwrap();
+        assert_eq!(new.reserve(4 << 20).unwrap_err().kind(), Kind::OutOfSpace);
         let failed = engine.write(&new, 0, blank(4 << 20), Priority::Offload).wait().unwrap_err();
         assert_eq!(failed.error.kind(), Kind::OutOfSpace);
         assert!(failed.error.is_retryable() && failed.block.is_some());
