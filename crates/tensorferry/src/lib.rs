@@ -13,7 +13,8 @@
 //!
 //! # The ways data takes
 //!
-//! Five paths are planned on four grounds. The grounds are here; the paths come one by one.
+//! Five paths are planned on four grounds. The grounds are here; the paths come one by one, and
+//! [`checkpoint`] has begun.
 //!
 //! ```text
 //!   checkpoint    tensors ─► pieces ─► checksum ─► file ─► tensors
@@ -68,6 +69,7 @@
 //!   priority, and turns a truncated file into a signal.
 //! - *one error type per operation?* Callers decide by [`Kind`], and the message carries the rest.
 
+pub mod checkpoint;
 pub mod codec;
 pub mod device;
 pub mod error;

@@ -1,4 +1,4 @@
-//! The codecs as their callers use them, and the fuzz targets' seeds without the fuzzer.
+//! The codecs as their callers use them.
 
 use std::ops::Range;
 
@@ -6,39 +6,6 @@ use tensorferry::Kind;
 use tensorferry::codec::bitmap::{self, Width};
 use tensorferry::codec::checksum::{Crc32c, combine, crc32c};
 use tensorferry::codec::half::{self, Format};
-
-#[path = "../../../../fuzz/replay.rs"]
-mod replay;
-
-#[path = "../../../../fuzz/bodies"]
-mod bodies {
-    pub mod bitmap_decode;
-    pub mod bitmap_encode;
-    pub mod half;
-    pub mod size_parse;
-}
-
-const MUTATIONS: usize = 2000;
-
-#[test]
-fn seeds_of_the_bitmap_decoder_and_their_mutations_never_panic() {
-    replay::replay("bitmap_decode", MUTATIONS, bodies::bitmap_decode::run);
-}
-
-#[test]
-fn seeds_of_the_bitmap_encoder_and_their_mutations_come_back_to_the_last_bit() {
-    replay::replay("bitmap_encode", MUTATIONS, bodies::bitmap_encode::run);
-}
-
-#[test]
-fn seeds_of_halves_and_their_mutations_convert_alike_at_every_level() {
-    replay::replay("half", MUTATIONS, bodies::half::run);
-}
-
-#[test]
-fn seeds_of_sizes_and_their_mutations_never_panic() {
-    replay::replay("size_parse", MUTATIONS, bodies::size_parse::run);
-}
 
 /// A tensor as activations often are: no negative numbers, about half of them zero.
 fn activations(elements: usize) -> Vec<u8> {

@@ -4,6 +4,7 @@
 mod arena;
 mod codec;
 mod device;
+mod fuzz;
 mod io;
 mod metrics;
 mod tree;

@@ -1,0 +1,40 @@
+//! The fuzz targets' bodies, on their seeds and on mutations of them.
+
+#[path = "../../../../fuzz/replay.rs"]
+mod replay;
+
+#[path = "../../../../fuzz/bodies"]
+mod bodies {
+    pub mod bitmap_decode;
+    pub mod bitmap_encode;
+    pub mod half;
+    pub mod header_decode;
+    pub mod size_parse;
+}
+
+const MUTATIONS: usize = 2000;
+
+#[test]
+fn seeds_of_the_bitmap_decoder_and_their_mutations_never_panic() {
+    replay::replay("bitmap_decode", MUTATIONS, bodies::bitmap_decode::run);
+}
+
+#[test]
+fn seeds_of_the_bitmap_encoder_and_their_mutations_come_back_to_the_last_bit() {
+    replay::replay("bitmap_encode", MUTATIONS, bodies::bitmap_encode::run);
+}
+
+#[test]
+fn seeds_of_halves_and_their_mutations_convert_alike_at_every_level() {
+    replay::replay("half", MUTATIONS, bodies::half::run);
+}
+
+#[test]
+fn seeds_of_sizes_and_their_mutations_never_panic() {
+    replay::replay("size_parse", MUTATIONS, bodies::size_parse::run);
+}
+
+#[test]
+fn seeds_of_headers_and_their_mutations_give_consistent_headers_or_errors() {
+    replay::replay("header_decode", MUTATIONS, bodies::header_decode::run);
+}
