@@ -5,8 +5,12 @@
 //! garbage collector. So it is left to a thread of its own, which starts with the first such
 //! buffer. Once the interpreter is about to go, [`finish`] waits until all are released; what comes
 //! later is leaked, because there is nobody left to give it to.
+//!
+//! A forked child has the queue but not the thread, and its lock may have been taken at that moment:
+//! there, buffers are released on the spot and nothing is waited for.
 
 use std::any::Any;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
 use pyo3::buffer::PyBuffer;
@@ -54,6 +58,15 @@ enum State {
     Over,
 }
 
+/// The process in which the thread was started; zero before.
+static PROCESS: AtomicU32 = AtomicU32::new(0);
+
+/// Whether this is a child of the process that has the thread.
+fn is_forked() -> bool {
+    let process = PROCESS.load(Ordering::Relaxed);
+    process != 0 && process != std::process::id()
+}
+
 static QUEUE: Mutex<Queue> = Mutex::new(Queue { buffers: Vec::new(), state: State::New });
 static CHANGED: Condvar = Condvar::new();
 
@@ -66,6 +79,9 @@ fn wait(queue: MutexGuard<'static, Queue>) -> MutexGuard<'static, Queue> {
 }
 
 fn leave(buffer: PyBuffer<u8>) {
+    if is_forked() {
+        return Python::attach(|_| drop(buffer));
+    }
     let mut queue = queue();
     if queue.state == State::Over {
         return std::mem::forget(buffer);
@@ -74,7 +90,10 @@ fn leave(buffer: PyBuffer<u8>) {
     if queue.state == State::New {
         // Without a thread the buffers are released at the end.
         let thread = std::thread::Builder::new().name("ferry-release".into()).spawn(run);
-        queue.state = if thread.is_ok() { State::Idle } else { State::New };
+        if thread.is_ok() {
+            queue.state = State::Idle;
+            PROCESS.store(std::process::id(), Ordering::Relaxed);
+        }
     }
     CHANGED.notify_all();
 }
@@ -100,6 +119,9 @@ fn run() {
 
 /// Releases everything and lets the thread end. Call it while there is an interpreter.
 pub fn finish(py: Python<'_>) {
+    if is_forked() {
+        return;
+    }
     let left = py.detach(|| {
         let mut queue = queue();
         while queue.state == State::Busy {

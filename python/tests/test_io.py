@@ -260,6 +260,27 @@ assert len(before.wait()) == 6
     assert done.returncode == 0, done.stderr
 
 
+def test_a_child_forked_while_memory_is_given_back_can_leave(tmp_path: Path) -> None:
+    script = f"""
+import os, sys, threading, time, tensorferry as ferry
+releasing = threading.Event()
+class Slow(bytearray):
+    def __del__(self):
+        releasing.set()
+        time.sleep(1)
+engine = ferry.Engine()
+file = engine.open({str(tmp_path / "a")!r}, "x")
+file.write(Slow(b"slow to let go of"))
+assert releasing.wait(60)
+pid = os.fork()
+if pid == 0:
+    sys.exit(7)  # runs what was registered with atexit
+assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 7
+"""
+    done = run(script, timeout=60)
+    assert done.returncode == 0, done.stderr
+
+
 @pytest.mark.parametrize("keep", ["file", "engine", "pending", "nothing"])
 def test_leaving_the_interpreter_finishes_what_was_accepted(tmp_path: Path, keep: str) -> None:
     script = f"""
