@@ -5,7 +5,7 @@
 //! continues nor judges; the driver does, once, for all backends. A transfer owns the memory it
 //! works on, so that a backend can't outlive it.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rustix::io::Errno;
 
@@ -49,6 +49,16 @@ pub(super) enum Patience {
     AtMost(Duration),
     /// Until one ends or the waker is used.
     Unlimited,
+}
+
+impl Patience {
+    /// When it is over, if that is a matter of time.
+    pub(super) fn deadline(self) -> Option<Instant> {
+        match self {
+            Self::AtMost(limit) => Instant::now().checked_add(limit),
+            Self::None | Self::Unlimited => None,
+        }
+    }
 }
 
 /// Moves bytes between files and memory. Used from one thread.

@@ -235,8 +235,8 @@ impl Driver {
             let may_sleep = self.finished == [0; 4] && self.door.fall_asleep();
             let patience = if may_sleep { Patience::Unlimited } else { Patience::None };
             if self.backend.reap(patience, &mut ended).is_err() {
-                // The kernel takes no more requests. What is in flight stays with the backend.
-                return;
+                // What is in flight stays with the backend.
+                return self.door.close("the kernel takes no more requests; open a new engine");
             }
             for ended in ended.drain(..) {
                 self.land(ended);

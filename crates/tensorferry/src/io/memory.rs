@@ -3,7 +3,6 @@
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Instant;
 
 use rustix::io::Errno;
 
@@ -108,10 +107,7 @@ impl Backend for Memory {
     }
 
     fn reap(&mut self, patience: Patience, ended: &mut Vec<Ended>) -> Result<()> {
-        let deadline = match patience {
-            Patience::AtMost(limit) => Instant::now().checked_add(limit),
-            Patience::None | Patience::Unlimited => None,
-        };
+        let deadline = patience.deadline();
         let mut rung = lock(&self.alarm.rung);
         let mut in_time = patience != Patience::None;
         while in_time && self.ended.is_empty() && !*rung {

@@ -8,7 +8,6 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::thread::JoinHandle;
-use std::time::Instant;
 
 use rustix::io::Errno;
 
@@ -105,10 +104,7 @@ impl Backend for Threads {
     }
 
     fn reap(&mut self, patience: Patience, ended: &mut Vec<Ended>) -> Result<()> {
-        let deadline = match patience {
-            Patience::AtMost(limit) => Instant::now().checked_add(limit),
-            Patience::None | Patience::Unlimited => None,
-        };
+        let deadline = patience.deadline();
         let mut jobs = lock(&self.shared.ended);
         let mut in_time = patience != Patience::None;
         while in_time && jobs.list.is_empty() && !jobs.woken {
