@@ -19,7 +19,7 @@ use crate::release;
 use crate::size::SizeArgument;
 
 /// How long an operation is waited for before Python's signal handlers get their turn.
-const SIGNAL_INTERVAL: Duration = Duration::from_millis(50);
+pub const SIGNAL_INTERVAL: Duration = Duration::from_millis(50);
 
 /// Every engine that may have work to finish when the interpreter goes.
 static OPEN: Mutex<Vec<Weak<dyn io::Engine>>> = Mutex::new(Vec::new());
@@ -38,16 +38,42 @@ pub fn _leave(py: Python<'_>) -> PyResult<()> {
     Ok(())
 }
 
+/// Opens an engine that is stopped when the interpreter goes.
+fn open(config: &Config) -> Result<Arc<dyn io::Engine>> {
+    let engine = io::open(config)?;
+    let mut open = OPEN.lock().unwrap_or_else(PoisonError::into_inner);
+    open.retain(|engine| engine.strong_count() > 0);
+    open.push(Arc::downgrade(&engine));
+    Ok(engine)
+}
+
+/// The engine that all paths of this process share; a forked child gets one of its own.
+pub fn shared() -> Result<Arc<dyn io::Engine>> {
+    static SHARED: Mutex<Option<(u32, Arc<dyn io::Engine>)>> = Mutex::new(None);
+    let mut shared = SHARED.lock().unwrap_or_else(PoisonError::into_inner);
+    let process = std::process::id();
+    match &*shared {
+        Some((owner, engine)) if *owner == process => Ok(Arc::clone(engine)),
+        _ => {
+            let engine = open(&Config::default())?;
+            let inherited = shared.replace((process, Arc::clone(&engine)));
+            // Its threads are the parent's: there is nothing here to stop or to wait for.
+            std::mem::forget(inherited);
+            Ok(engine)
+        }
+    }
+}
+
 /// Something that must be let go of without the GIL: an engine finishes its work first, and closing
 /// a file may have to wait for a disk or a network.
-struct Detached<T: Send>(Option<T>);
+pub struct Detached<T: Send>(Option<T>);
 
 impl<T: Send> Detached<T> {
-    fn new(value: T) -> Self {
+    pub fn new(value: T) -> Self {
         Self(Some(value))
     }
 
-    fn get(&self) -> Result<&T> {
+    pub fn get(&self) -> Result<&T> {
         self.0.as_ref().ok_or_else(|| Error::new(Kind::Closed, "the engine is closed"))
     }
 }
@@ -82,11 +108,7 @@ impl Engine {
             if let Some(SizeArgument(size)) = piece {
                 config.piece_bytes = usize::try_from(size.0).unwrap_or(usize::MAX);
             }
-            let engine = io::open(&config)?;
-            let mut open = OPEN.lock().unwrap_or_else(PoisonError::into_inner);
-            open.retain(|engine| engine.strong_count() > 0);
-            open.push(Arc::downgrade(&engine));
-            Ok(engine)
+            open(&config)
         })?;
         Ok(Self(RwLock::new(Detached::new(engine))))
     }
@@ -358,7 +380,7 @@ impl Pending {
     }
 }
 
-fn seconds(seconds: f64) -> Result<Duration> {
+pub fn seconds(seconds: f64) -> Result<Duration> {
     Duration::try_from_secs_f64(seconds)
         .map_err(|_| Error::invalid(format!("a timeout can't be {seconds} seconds")))
 }

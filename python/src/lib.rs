@@ -4,6 +4,7 @@
 //! through `guard::guarded`, which also turns failures into exceptions. Whatever can be written
 //! in Python without copying bytes or holding the GIL is written there.
 
+mod checkpoint;
 mod cli;
 mod engine;
 mod errors;
@@ -26,6 +27,11 @@ fn _lib(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<engine::File>()?;
     module.add_class::<engine::Pending>()?;
     module.add_class::<memory::Buffer>()?;
+    module.add_class::<checkpoint::Checkpoint>()?;
+    module.add_class::<checkpoint::Saving>()?;
+    module.add_function(wrap_pyfunction!(checkpoint::save, module)?)?;
+    module.add_function(wrap_pyfunction!(checkpoint::save_behind, module)?)?;
+    module.add_function(wrap_pyfunction!(checkpoint::is_warm, module)?)?;
     module.add_function(wrap_pyfunction!(engine::_leave, module)?)?;
     module.add_function(wrap_pyfunction!(metrics::metrics_text, module)?)?;
     module.add_function(wrap_pyfunction!(metrics::trace_start, module)?)?;

@@ -49,15 +49,28 @@ pub struct Tensor {
     pub range: Range<u64>,
 }
 
+impl Tensor {
+    /// How many bytes it has.
+    #[expect(clippy::len_without_is_empty, reason = "an empty tensor is nothing special")]
+    pub fn len(&self) -> u64 {
+        self.range.end - self.range.start
+    }
+}
+
 impl Header {
-    /// Lays tensors out: the largest elements first, so that all are aligned, otherwise in the order
-    /// given.
+    /// Lays tensors out: those of whole blocks first, so that each starts on a block and direct I/O
+    /// takes it without a copy; then the largest elements first, so that all are aligned; otherwise
+    /// in the order given.
     pub fn lay_out(
         tensors: impl IntoIterator<Item = (String, Dtype, Vec<u64>)>,
         metadata: BTreeMap<String, String>,
     ) -> Result<Self> {
         let mut tensors: Vec<_> = tensors.into_iter().collect();
-        tensors.sort_by_key(|(_, dtype, _)| std::cmp::Reverse(dtype.bytes()));
+        tensors.sort_by_key(|(_, dtype, shape)| {
+            let bytes = bytes_of(*dtype, shape).unwrap_or(0);
+            let whole_blocks = bytes > 0 && bytes.is_multiple_of(DATA_ALIGNMENT);
+            (!whole_blocks, std::cmp::Reverse(dtype.bytes()))
+        });
         let mut end = 0u64;
         let mut known = HashSet::new();
         let tensors = tensors.into_iter().map(|(name, dtype, shape)| {

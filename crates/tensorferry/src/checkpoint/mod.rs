@@ -7,17 +7,47 @@
 //!   | N: u64   | N bytes of JSON, then spaces | tensor | tensor | ... | end of the file
 //! ```
 //!
-//! The header is padded with spaces so that the data starts on a block, for direct I/O. Tensors
-//! stand in descending order of their elements' size, so that each is aligned for its elements,
-//! without a gap, as the format demands.
+//! The header is padded with spaces so that the data starts on a block, for direct I/O. Tensors of
+//! whole blocks come first, then the others in descending order of their elements' size, so that each
+//! is aligned for its elements, without a gap, as the format demands. The metadata keeps the
+//! checksums and, if there is one, the structure of the object that the tensors belong to.
 //!
-//! So far this path knows the header: [`Header::encode`] writes it, [`Header::decode`] reads and
-//! judges anybody's. Saving and loading come on top of it.
+//! | room | what it knows |
+//! |---|---|
+//! | `header`, `dtype` | what is in a file, and where; judges anybody's |
+//! | `structure` | the nested object; judges anybody's |
+//! | `checksums` | CRC-32C of every tensor and of the header itself |
+//! | `window`, `extent` | what is written, and read, at once (pure) |
+//! | `feed` | tensors into staged windows |
+//! | `save`, `behind` | a save that is waited for, and one that goes on behind its caller |
+//! | `draft`, `turn` | a file beside its name, put in its place whole, in order |
+//! | `load` | a file open for loading |
+//! | `tool` | direct, buffered, mapped: the ways between a file and memory |
+//!
+//! [`save()`] and [`save_behind`] write, [`Checkpoint`] reads.
 
+mod behind;
+mod checksums;
+mod draft;
 mod dtype;
+mod extent;
+mod feed;
 mod header;
+mod load;
+mod save;
+mod structure;
 #[cfg(test)]
 mod tests;
+mod threads;
+mod tool;
+mod turn;
+mod window;
 
+pub use behind::{Saving, save_behind};
 pub use dtype::Dtype;
+pub use feed::Source;
 pub use header::{DATA_ALIGNMENT, HEADER_BYTES_MAX, Header, METADATA, Tensor};
+pub use load::{Checkpoint, STRUCTURE, Wanted};
+pub use save::{Options, Report, WINDOWS_MAX, save, staging};
+pub use structure::Structure;
+pub use tool::{Buffered, Direct, Mapped, Reader, Tool, is_warm, tool};

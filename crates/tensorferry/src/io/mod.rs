@@ -44,6 +44,7 @@ use serde::Serialize;
 pub use config::{Choice, Config};
 pub use faulty::{Effect, Fault, Faults, On};
 pub use file::{File, Mode, Open};
+pub(crate) use pending::promise;
 pub use pending::{Failed, Pending};
 pub use priority::Priority;
 

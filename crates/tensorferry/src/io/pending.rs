@@ -35,6 +35,13 @@ struct Cell<T> {
 }
 
 impl<T> Pending<T> {
+    /// An operation that is done already.
+    pub fn ready(result: Result<T, Failed>) -> Self {
+        let (promise, pending) = promise();
+        promise.fulfil(result);
+        pending
+    }
+
     /// Whether waiting would return at once.
     pub fn is_done(&self) -> bool {
         self.is_orphan() || lock(&self.0.outcome).is_some()
@@ -104,17 +111,17 @@ impl From<Error> for Failed {
 }
 
 /// The engine's end: answered once.
-pub(super) struct Promise<T>(Option<Arc<Cell<T>>>);
+pub(crate) struct Promise<T>(Option<Arc<Cell<T>>>);
 
 /// A promise and its caller's end.
-pub(super) fn promise<T>() -> (Promise<T>, Pending<T>) {
+pub(crate) fn promise<T>() -> (Promise<T>, Pending<T>) {
     let (outcome, done) = (Mutex::new(None), Condvar::new());
     let cell = Arc::new(Cell { process: process_id(), outcome, done });
     (Promise(Some(Arc::clone(&cell))), Pending(cell))
 }
 
 impl<T> Promise<T> {
-    pub(super) fn fulfil(mut self, result: Result<T, Failed>) {
+    pub(crate) fn fulfil(mut self, result: Result<T, Failed>) {
         self.answer(result);
     }
 

@@ -6,7 +6,9 @@ use std::ops::{Deref, Range};
 use std::ptr::NonNull;
 
 use super::buffer::Buffer;
+use super::part::Part;
 use super::pool::Lease;
+use super::populate::populate;
 use crate::error::{Error, Result};
 use crate::size::Size;
 
@@ -23,6 +25,7 @@ enum Owner {
     Buffer(Buffer),
     Lease(Lease),
     Foreign(Foreign),
+    Part(Part),
 }
 
 /// Memory of somebody else, kept alive by a value of theirs: a tensor, a mapped file.
@@ -105,8 +108,17 @@ impl Block {
                 unsafe { std::slice::from_raw_parts_mut(foreign.start.as_ptr(), foreign.len) }
             }
             Owner::Foreign(_) => return None,
+            Owner::Part(part) => part.as_mut()?,
         };
         Some(&mut whole[self.range.clone()])
+    }
+
+    /// Makes the pages of memory that is about to be written, here and not in the middle of a
+    /// transfer. The content stays.
+    pub fn populate(&mut self) {
+        if let Some(bytes) = self.as_mut() {
+            populate(bytes);
+        }
     }
 
     /// Where the bytes start, without borrowing them.
@@ -115,6 +127,7 @@ impl Block {
             Owner::Buffer(buffer) => buffer.start(),
             Owner::Lease(lease) => lease.start(),
             Owner::Foreign(foreign) => foreign.start,
+            Owner::Part(part) => part.start(),
         };
         // SAFETY: the range lies inside the owner's memory.
         unsafe { whole.add(self.range.start) }
@@ -130,7 +143,11 @@ impl Block {
 
     /// Whether the memory may be written to.
     pub fn is_writable(&self) -> bool {
-        !matches!(&self.owner, Owner::Foreign(foreign) if !foreign.writable)
+        match &self.owner {
+            Owner::Buffer(_) | Owner::Lease(_) => true,
+            Owner::Foreign(foreign) => foreign.writable,
+            Owner::Part(part) => part.is_writable(),
+        }
     }
 
     /// The buffer this block was made of, whole.
@@ -176,6 +193,13 @@ impl From<Foreign> for Block {
     }
 }
 
+/// A part of another block, as a block of its own: what several operations on one allocation use.
+impl From<Part> for Block {
+    fn from(part: Part) -> Self {
+        Self { range: 0..part.len(), owner: Owner::Part(part) }
+    }
+}
+
 impl Deref for Block {
     type Target = [u8];
 
@@ -188,6 +212,7 @@ impl Deref for Block {
             Owner::Foreign(foreign) => unsafe {
                 std::slice::from_raw_parts(foreign.start.as_ptr(), foreign.len)
             },
+            Owner::Part(part) => &**part,
         };
         &whole[self.range.clone()]
     }
@@ -197,7 +222,7 @@ impl Deref for Block {
 #[cfg(not(loom))]
 mod tests {
     use super::*;
-    use crate::memory::Pool;
+    use crate::memory::{Parts, Pool};
 
     #[test]
     fn a_narrowed_block_shows_only_its_part_and_gives_the_whole_back() {
@@ -222,6 +247,19 @@ mod tests {
         let mut block = Block::from(Foreign::from_static(b"fixed"));
         assert!(!block.is_writable() && block.as_mut().is_none());
         assert!(block.into_foreign().unwrap().into_keeper().is::<()>());
+    }
+
+    #[test]
+    fn parts_of_a_block_are_blocks_and_leave_the_whole_when_they_are_gone() {
+        let mut parts = Parts::new(Buffer::zeroed(6).unwrap().into());
+        let (mut front, mut back) = (Block::from(parts.cut(2)), Block::from(parts.cut(4)));
+        front.as_mut().unwrap().fill(b'a');
+        back = back.narrow(1..4).unwrap();
+        back.as_mut().unwrap().fill(b'b');
+        drop((front, back));
+        assert_eq!(&*parts.join().unwrap(), b"aa\0bbb");
+        let fixed = Parts::new(Foreign::from_static(b"fixed").into()).cut(3);
+        assert!(!Block::from(fixed).is_writable());
     }
 
     #[test]

@@ -7,6 +7,7 @@ use std::ptr::NonNull;
 
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
 
+use super::attic;
 use crate::error::{Error, Kind, Result};
 use crate::size::Size;
 
@@ -31,6 +32,8 @@ enum Origin {
     Nothing,
     Heap(Layout),
     Mapping(usize),
+    /// Goes to the attic rather than back to the kernel.
+    Recycled(usize),
 }
 
 // SAFETY: a `Buffer` is the only owner of its memory, which is ordinary memory without affinity to
@@ -57,6 +60,22 @@ impl Buffer {
         };
         let start = NonNull::new(start).ok_or_else(refused)?;
         Ok(Self { start, len, origin })
+    }
+
+    /// `len` bytes for somebody who is going to overwrite them all: memory that this process has
+    /// used before if there is some, with whatever was left in it.
+    pub fn recycled(len: usize) -> Result<Self> {
+        if len < MAPPED_MIN {
+            return Self::zeroed(len);
+        }
+        if let Some((start, mapped)) = attic::take(len) {
+            return Ok(Self { start, len, origin: Origin::Recycled(mapped) });
+        }
+        let mut buffer = Self::zeroed(len)?;
+        if let Origin::Mapping(mapped) = buffer.origin {
+            buffer.origin = Origin::Recycled(mapped);
+        }
+        Ok(buffer)
     }
 
     /// A copy of `bytes`.
@@ -99,6 +118,8 @@ impl Drop for Buffer {
                 // such a range can't fail, and nothing could be done here if it did.
                 let _ = unsafe { munmap(self.start.as_ptr().cast(), len) };
             }
+            // SAFETY: mapped in `zeroed` with this length, and given up only here.
+            Origin::Recycled(len) => unsafe { attic::keep(self.start, len) },
         }
     }
 }
@@ -129,6 +150,16 @@ impl fmt::Debug for Buffer {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_recycled_buffer_comes_back_to_whoever_needs_about_as_much() {
+        // A length that no other test uses.
+        let len = (77 << 20) + 12345;
+        let start = Buffer::recycled(len).unwrap().start();
+        let again = Buffer::recycled(len - 4096).unwrap();
+        assert_eq!((again.start(), again.len()), (start, len - 4096));
+        assert_ne!(Buffer::recycled(len / 2).unwrap().start(), start);
+    }
 
     #[test]
     fn buffers_are_aligned_zeroed_and_as_long_as_asked() {

@@ -24,11 +24,13 @@
 pub mod arena;
 pub mod budget;
 
+mod attic;
 mod block;
 mod buffer;
 mod mapped;
 mod part;
 mod pool;
+mod populate;
 mod process;
 mod region;
 mod residency;
@@ -40,6 +42,7 @@ pub use buffer::{ALIGNMENT, Buffer};
 pub use mapped::{Advice, Mapped};
 pub use part::{Part, Parts};
 pub use pool::{Lease, Pool};
+pub(crate) use populate::populate;
 pub(crate) use process::process_id;
 pub(crate) use region::overlap;
 pub use region::{Reading, Region, Writing};

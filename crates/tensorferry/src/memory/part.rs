@@ -75,6 +75,11 @@ impl Part {
         front
     }
 
+    /// Whether the memory may be written to.
+    pub fn is_writable(&self) -> bool {
+        self.block.is_writable()
+    }
+
     /// The bytes, for writing; `None` when the block's memory is only read.
     pub fn as_mut(&mut self) -> Option<&mut [u8]> {
         if !self.block.is_writable() {

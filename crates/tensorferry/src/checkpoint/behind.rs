@@ -1,0 +1,235 @@
+//! A save that goes on behind its caller.
+//!
+//! ```text
+//!   caller and helpers: stage ─► Backlog ─► writer's thread: checksum ─► write ─► finish
+//!   wait here only               windows in staging memory
+//! ```
+//!
+//! The caller is held while its tensors are copied, and may then change them. Meanwhile the writer
+//! sleeps, so that the copying has the processor to itself, unless the staging memory is full: then
+//! it starts, and the rest is streamed through what it frees. What goes wrong after the caller has
+//! left is told by [`Saving::wait`].
+//!
+//! The backlog is *filling*, then *complete* (all is staged) or *abandoned* (staging failed, nothing
+//! is to be published); *broken* once the writer has failed. It is bounded by the staging memory.
+
+use std::collections::VecDeque;
+use std::path::Path;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::Duration;
+
+use super::feed::{Feed, Source, Staged, Writes};
+use super::header::Header;
+use super::save::{Options, Output, Report, WINDOWS_MAX, lock as lock_feed};
+use super::threads::on_threads;
+use crate::error::{Error, Kind, Result};
+use crate::io::{Engine, Pending, Priority, promise};
+use crate::trace;
+
+/// A save whose tensors are staged.
+#[derive(Debug)]
+pub struct Saving {
+    outcome: Pending<Report>,
+    staged_seconds: f64,
+}
+
+impl Saving {
+    /// How long the caller was held.
+    pub fn staged_seconds(&self) -> f64 {
+        self.staged_seconds
+    }
+
+    /// Whether waiting would return at once.
+    pub fn is_done(&self) -> bool {
+        self.outcome.is_done()
+    }
+
+    /// Waits at most `limit`; whether the save is done.
+    pub fn wait_within(&self, limit: Duration) -> bool {
+        self.outcome.wait_within(limit)
+    }
+
+    /// Waits until the file is in its place, or the reason why it is not.
+    pub fn wait(self) -> Result<Report> {
+        Ok(self.outcome.wait()?)
+    }
+}
+
+/// Saves as [`save`](super::save()) does, but returns as soon as all tensors are in staging memory.
+pub fn save_behind(
+    engine: &Arc<dyn Engine>,
+    path: &Path,
+    header: Header,
+    source: &mut dyn Source,
+    options: &Options,
+) -> Result<Saving> {
+    let output = Arc::new(Output::begin(engine, path, header, options, Priority::Offload)?);
+    let backlog = Arc::new(Backlog::default());
+    let (promise, outcome) = promise();
+    let writer = {
+        let (backlog, output) = (Arc::clone(&backlog), Arc::clone(&output));
+        move || promise.fulfil(write_behind(&backlog, output).map_err(Into::into))
+    };
+    thread::Builder::new()
+        .name("ferry-save".into())
+        .spawn(writer)
+        .map_err(|error| Error::from_io(error, "can't start a thread to save with"))?;
+    let filling = Filling(&backlog);
+    if let Err(error) = stage_all(&output, &backlog, source) {
+        drop(filling);
+        // The draft is gone when the caller hears of it.
+        let _ = outcome.wait();
+        return Err(error);
+    }
+    let staged = output.began.elapsed();
+    // Now the writer is the only one to hold the draft, which it is going to publish.
+    drop(output);
+    backlog.close(Over::Complete(staged));
+    Ok(Saving { outcome, staged_seconds: staged.as_secs_f64() })
+}
+
+/// Staging under way: if it ends early, by an error or a panic, the backlog is abandoned.
+struct Filling<'a>(&'a Backlog);
+
+impl Drop for Filling<'_> {
+    fn drop(&mut self) {
+        self.0.close(Over::Abandoned);
+    }
+}
+
+/// Copies every window into staging memory, on this thread and on others beside it.
+fn stage_all(output: &Output, backlog: &Backlog, source: &mut dyn Source) -> Result<()> {
+    let _span = trace::span("checkpoint", "stage");
+    let feed = Mutex::new(Feed::new(&output.header.tensors, source));
+    on_threads(output.threads(), || {
+        loop {
+            let load = lock_feed(&feed).next().inspect_err(|_| lock_feed(&feed).fail());
+            let Some(load) = load? else { return Ok(()) };
+            let memory = output.staging.try_take().unwrap_or_else(|| {
+                backlog.start_writing();
+                output.staging.take()
+            });
+            if !backlog.add(load.stage(memory, false)) {
+                lock_feed(&feed).fail();
+            }
+        }
+    })?;
+    Ok(())
+}
+
+/// The writer's life.
+fn write_behind(backlog: &Backlog, output: Arc<Output>) -> Result<Report> {
+    let _span = trace::span("checkpoint", "write behind");
+    let mut writes = Writes::new(WINDOWS_MAX / 2);
+    let written = loop {
+        let Some(mut staged) = backlog.next() else { break Ok(()) };
+        if output.checksum {
+            staged.checksum();
+        }
+        let written = writes.add(output.write(staged));
+        if written.is_err() {
+            break written;
+        }
+    };
+    let waited = written.and_then(|()| writes.finish()).inspect_err(|_| backlog.fail())?;
+    let staged = backlog.wait_until_closed()?;
+    let output = Arc::into_inner(output)
+        .ok_or_else(|| Error::new(Kind::Internal, "a save is still being staged"))?;
+    output.finish(staged, waited)
+}
+
+/// Windows that are staged and not yet written.
+#[derive(Default)]
+struct Backlog {
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+#[derive(Default)]
+struct State {
+    windows: VecDeque<Staged>,
+    may_start: bool,
+    broken: bool,
+    over: Option<Over>,
+}
+
+/// How staging ended.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Over {
+    /// All is staged, after so long.
+    Complete(Duration),
+    /// It failed, and nothing is to be published.
+    Abandoned,
+}
+
+impl Backlog {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Adds a window; `false` when the writer has failed and nothing more is wanted.
+    fn add(&self, staged: Staged) -> bool {
+        let mut state = self.lock();
+        if !state.broken {
+            state.windows.push_back(staged);
+            self.changed.notify_all();
+        }
+        !state.broken
+    }
+
+    fn start_writing(&self) {
+        self.lock().may_start = true;
+        self.changed.notify_all();
+    }
+
+    /// Staging is over. Only the first call counts.
+    fn close(&self, over: Over) {
+        let mut state = self.lock();
+        state.may_start = true;
+        state.over.get_or_insert(over);
+        self.changed.notify_all();
+    }
+
+    /// The next window, once the writer may start; `None` after the last.
+    fn next(&self) -> Option<Staged> {
+        let mut state = self.lock();
+        loop {
+            if state.over == Some(Over::Abandoned) {
+                return None;
+            }
+            if state.may_start {
+                if let Some(staged) = state.windows.pop_front() {
+                    return Some(staged);
+                }
+                if state.over.is_some() {
+                    return None;
+                }
+            }
+            state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
+    /// The writer has failed: what is staged goes back to the pool, for whoever waits for it.
+    fn fail(&self) {
+        let mut state = self.lock();
+        state.broken = true;
+        state.windows.clear();
+    }
+
+    /// How long staging took, when it is over.
+    fn wait_until_closed(&self) -> Result<Duration> {
+        let mut state = self.lock();
+        loop {
+            match state.over {
+                Some(Over::Complete(staged)) => return Ok(staged),
+                Some(Over::Abandoned) => {
+                    return Err(Error::new(Kind::Closed, "staging has failed"));
+                }
+                None => {
+                    state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+                }
+            }
+        }
+    }
+}

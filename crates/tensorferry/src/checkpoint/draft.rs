@@ -1,0 +1,219 @@
+//! A file on its way to its name: written beside it, and put in its place whole or not at all.
+//!
+//! ```text
+//!   create: .model.ferry.1234-0.draft ─ write ─ sync ─► publish: rename to model.ferry ─ sync of the
+//!                                   └─ dropped: removed                                 directory
+//! ```
+//!
+//! Until the rename the old content is there, after it the new one; who has the old one open or
+//! mapped keeps it. A process that is killed leaves its draft behind. Each draft is locked by its
+//! writer, so the next save of the same path knows which ones nobody is writing any more, and
+//! removes them.
+
+use std::collections::HashSet;
+use std::ffi::{OsStr, OsString};
+use std::fs;
+use std::os::fd::OwnedFd;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, LazyLock, Mutex, PoisonError};
+
+use rustix::fs::{Access, FlockOperation, Mode as Permissions, OFlags, access, flock};
+use rustix::io::Errno;
+
+use super::turn::Turn;
+use crate::error::{Error, Kind, Result};
+use crate::io::{Engine, File, Mode, Open, Priority};
+use crate::memory::process_id;
+
+/// What a draft's name ends with.
+const SUFFIX: &str = ".draft";
+
+/// Bytes of the target's name that a draft's name repeats: both have the same limit of 255.
+const NAME_BYTES_MAX: usize = 200;
+
+/// How often a draft is made anew when somebody takes it for an abandoned one.
+const ATTEMPTS_MAX: u32 = 100;
+
+/// A file that has not got its name yet.
+pub(super) struct Draft {
+    engine: Arc<dyn Engine>,
+    file: File,
+    path: PathBuf,
+    target: PathBuf,
+    /// Holds the lock that says that somebody is still writing.
+    _lock: OwnedFd,
+    turn: Turn,
+    published: bool,
+}
+
+impl Draft {
+    /// Makes an empty draft for `path`.
+    pub fn create(engine: &Arc<dyn Engine>, path: &Path, direct: bool) -> Result<Self> {
+        let target = judge(path)?;
+        sweep_once(&target);
+        let turn = Turn::begin(&target);
+        for _ in 0..ATTEMPTS_MAX {
+            let path = draft_path(&target);
+            let file = engine.open(&path, Open { mode: Mode::New, direct })?;
+            let Some(lock) = take_lock(&path)? else { continue };
+            let draft = Self {
+                engine: Arc::clone(engine),
+                file,
+                path,
+                target,
+                _lock: lock,
+                turn,
+                published: false,
+            };
+            draft.copy_permissions();
+            return Ok(draft);
+        }
+        Err(Error::new(Kind::Io, "somebody keeps removing drafts").with("file", path.display()))
+    }
+
+    pub fn file(&self) -> &File {
+        &self.file
+    }
+
+    /// Gives the draft its name. With `durable`, it survives a power cut when this returns.
+    pub fn publish(mut self, durable: bool, priority: Priority) -> Result<()> {
+        if durable {
+            self.engine.sync(&self.file, priority).wait()?;
+        }
+        self.turn.wait();
+        fs::rename(&self.path, &self.target).map_err(|error| {
+            Error::from_io(error, "can't put a saved file in its place")
+                .with("file", self.target.display())
+        })?;
+        self.published = true;
+        if durable { sync_directory(directory_of(&self.target)) } else { Ok(()) }
+    }
+
+    /// What is saved over keeps its permissions. A failure is no reason not to save.
+    fn copy_permissions(&self) {
+        if let Ok(old) = fs::metadata(&self.target) {
+            let _ = fs::set_permissions(&self.path, old.permissions());
+        }
+    }
+}
+
+impl Drop for Draft {
+    fn drop(&mut self) {
+        if !self.published {
+            // What can't be removed now is swept by the next save.
+            let _ = fs::remove_file(&self.path);
+        }
+    }
+}
+
+/// The file that `path` means, if a save may replace it.
+fn judge(path: &Path) -> Result<PathBuf> {
+    let refuse = |error: Error| Err(error.with("file", path.display()));
+    if path.file_name().is_none() {
+        return refuse(Error::invalid("can't save to a path that has no file name"));
+    }
+    // A link stays one, and what it leads to is replaced.
+    let target = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
+    if target.is_dir() {
+        return refuse(Error::invalid("can't save to this path, it is a directory"));
+    }
+    if target.exists() && access(&target, Access::WRITE_OK).is_err() {
+        let why = "can't save over this file, it is not writable";
+        return refuse(Error::new(Kind::PermissionDenied, why));
+    }
+    let directory = directory_of(&target);
+    if !directory.is_dir() {
+        let why = format!("can't save, {} is no directory; make it first", directory.display());
+        return refuse(Error::new(Kind::NotFound, why));
+    }
+    // Two spellings of one path must meet in one line.
+    let directory = fs::canonicalize(directory).unwrap_or_else(|_| directory.to_owned());
+    Ok(directory.join(target.file_name().unwrap_or_default()))
+}
+
+fn directory_of(target: &Path) -> &Path {
+    match target.parent() {
+        Some(parent) if !parent.as_os_str().is_empty() => parent,
+        _ => Path::new("."),
+    }
+}
+
+/// What the names of all drafts of `target` begin with.
+fn prefix(target: &Path) -> OsString {
+    let name = target.file_name().unwrap_or_default().as_bytes();
+    let mut prefix = OsString::from(".");
+    prefix.push(OsStr::from_bytes(&name[..name.len().min(NAME_BYTES_MAX)]));
+    prefix.push(".");
+    prefix
+}
+
+fn draft_path(target: &Path) -> PathBuf {
+    static NEXT: AtomicU64 = AtomicU64::new(0);
+    let number = NEXT.fetch_add(1, Ordering::Relaxed);
+    let mut name = prefix(target);
+    name.push(format!("{}-{number}{SUFFIX}", process_id()));
+    target.with_file_name(name)
+}
+
+/// The file, and whether its lock could be had.
+fn open_and_lock(path: &Path) -> rustix::io::Result<(OwnedFd, rustix::io::Result<()>)> {
+    let file = rustix::fs::open(path, OFlags::RDONLY | OFlags::CLOEXEC, Permissions::empty())?;
+    let locked = flock(&file, FlockOperation::NonBlockingLockExclusive);
+    Ok((file, locked))
+}
+
+/// The lock on a draft just made; `None` when a sweep was faster and has removed it.
+fn take_lock(path: &Path) -> Result<Option<OwnedFd>> {
+    let failed =
+        |errno| Error::from_errno(errno, "can't lock a draft").with("file", path.display());
+    let (file, locked) = match open_and_lock(path) {
+        Ok(opened) => opened,
+        Err(Errno::NOENT) => return Ok(None),
+        Err(errno) => return Err(failed(errno)),
+    };
+    // Where there are no locks, nobody sweeps.
+    let swept =
+        locked == Err(Errno::WOULDBLOCK) || rustix::fs::fstat(&file).map_err(failed)?.st_nlink == 0;
+    Ok((!swept).then_some(file))
+}
+
+/// Removes drafts of `target` that nobody is writing, the first time this process saves to it.
+fn sweep_once(target: &Path) {
+    static SWEPT: LazyLock<Mutex<HashSet<PathBuf>>> = LazyLock::new(Mutex::default);
+    if SWEPT.lock().unwrap_or_else(PoisonError::into_inner).insert(target.to_owned()) {
+        sweep(target);
+    }
+}
+
+fn sweep(target: &Path) {
+    let prefix = prefix(target);
+    let Ok(entries) = fs::read_dir(directory_of(target)) else { return };
+    for entry in entries.flatten() {
+        let name = entry.file_name();
+        let name = name.as_bytes();
+        let is_draft = name.starts_with(prefix.as_bytes()) && name.ends_with(SUFFIX.as_bytes());
+        if is_draft
+            && entry.file_type().is_ok_and(|kind| kind.is_file())
+            && open_and_lock(&entry.path()).is_ok_and(|(_lock, locked)| locked.is_ok())
+        {
+            let _ = fs::remove_file(entry.path());
+        }
+    }
+}
+
+/// Makes a rename in `directory` survive a power cut.
+fn sync_directory(directory: &Path) -> Result<()> {
+    let failed = |errno| {
+        Error::from_errno(errno, "can't sync the directory of a saved file")
+            .with("directory", directory.display())
+    };
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let opened = rustix::fs::open(directory, flags, Permissions::empty()).map_err(failed)?;
+    match rustix::fs::fsync(opened) {
+        // Some network file systems keep their directories synced and refuse to be asked.
+        Ok(()) | Err(Errno::INVAL) => Ok(()),
+        Err(errno) => Err(failed(errno)),
+    }
+}

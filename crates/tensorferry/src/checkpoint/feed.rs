@@ -1,0 +1,187 @@
+//! The tensors on their way into windows.
+//!
+//! Sources are asked for tensor after tensor, in the order of the file, when the first window that
+//! needs one is filled; a tensor's memory is let go of when its last window is. So what a source
+//! has to make on the way, a copy of a tensor that is not contiguous or lies on a device, exists
+//! one at a time and not for all tensors at once.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use super::header::Tensor;
+use super::window::{Segment, Window, Windows};
+use crate::codec::checksum::Crc32c;
+use crate::error::{Error, Result};
+use crate::io::Pending;
+use crate::memory::{Block, Lease, Pool, populate};
+
+/// Bytes copied before they are checksummed, while they are in the cache.
+const STRIDE_BYTES: usize = 128 << 10;
+
+/// Gives the bytes of a tensor, once, when its turn comes.
+pub trait Source: Send {
+    /// All bytes of `tensor`, which was given in this place when the file was laid out.
+    fn bytes(&mut self, tensor: &Tensor) -> Result<Block>;
+}
+
+impl<F: FnMut(&Tensor) -> Result<Block> + Send> Source for F {
+    fn bytes(&mut self, tensor: &Tensor) -> Result<Block> {
+        self(tensor)
+    }
+}
+
+/// Windows to fill, one after the other.
+pub(super) struct Feed<'a> {
+    tensors: &'a [Tensor],
+    windows: Windows<'a>,
+    source: &'a mut dyn Source,
+    current: Option<(usize, Arc<Block>)>,
+    failed: bool,
+}
+
+/// A window and the memory it is filled from.
+pub(super) struct Load {
+    pub window: Window,
+    sources: Vec<Arc<Block>>,
+}
+
+impl<'a> Feed<'a> {
+    pub fn new(tensors: &'a [Tensor], source: &'a mut dyn Source) -> Self {
+        let windows = Windows::over(tensors);
+        Self { tensors, windows, source, current: None, failed: false }
+    }
+
+    /// The next window; `None` after the last, and after [`fail`](Self::fail).
+    pub fn next(&mut self) -> Result<Option<Load>> {
+        if self.failed {
+            return Ok(None);
+        }
+        let Some(window) = self.windows.next() else { return Ok(None) };
+        let sources = window.segments.iter().map(|segment| self.source_of(segment.tensor));
+        let sources = sources.collect::<Result<_>>()?;
+        Ok(Some(Load { window, sources }))
+    }
+
+    /// Hands out no more windows: somebody has failed, and the others need not go on.
+    pub fn fail(&mut self) {
+        self.failed = true;
+    }
+
+    fn source_of(&mut self, index: usize) -> Result<Arc<Block>> {
+        if let Some((current, block)) = &self.current
+            && *current == index
+        {
+            return Ok(Arc::clone(block));
+        }
+        let tensor = &self.tensors[index];
+        self.current = None;
+        let block = self.source.bytes(tensor)?;
+        if block.len() as u64 != tensor.len() {
+            let message = format!("a tensor of {} bytes came with {}", tensor.len(), block.len());
+            return Err(Error::invalid(message).with("tensor", &tensor.name));
+        }
+        let block = Arc::new(block);
+        self.current = Some((index, Arc::clone(&block)));
+        Ok(block)
+    }
+}
+
+/// A window in staging memory.
+pub(super) struct Staged {
+    pub window: Window,
+    pub memory: Lease,
+    /// One for each segment, once they are known.
+    pub checksums: Vec<u32>,
+}
+
+impl Load {
+    /// Copies the window's bytes into `memory`, and checksums them on the way if asked to.
+    pub fn stage(self, mut memory: Lease, checksum: bool) -> Staged {
+        memory.truncate((self.window.range.end - self.window.range.start) as usize);
+        populate(&mut memory);
+        let mut checksums = Vec::with_capacity(if checksum { self.sources.len() } else { 0 });
+        let mut rest = &mut *memory;
+        for (Segment { range, .. }, source) in self.window.segments.iter().zip(&self.sources) {
+            let (into, behind) = rest.split_at_mut(range.len());
+            rest = behind;
+            let from = &source[range.clone()];
+            if checksum {
+                checksums.push(copy_and_checksum(into, from));
+            } else {
+                into.copy_from_slice(from);
+            }
+        }
+        Staged { window: self.window, memory, checksums }
+    }
+}
+
+fn copy_and_checksum(into: &mut [u8], from: &[u8]) -> u32 {
+    let mut checksum = Crc32c::new();
+    for (into, from) in into.chunks_mut(STRIDE_BYTES).zip(from.chunks(STRIDE_BYTES)) {
+        into.copy_from_slice(from);
+        checksum.update(into);
+    }
+    checksum.finish()
+}
+
+impl Staged {
+    /// Computes the checksums of what was staged without them.
+    pub fn checksum(&mut self) {
+        let mut rest = &*self.memory;
+        for Segment { range, .. } in &self.window.segments {
+            let (bytes, behind) = rest.split_at(range.len());
+            rest = behind;
+            self.checksums.push(crate::codec::checksum::crc32c(bytes));
+        }
+    }
+}
+
+/// Writes of one thread that are under way, oldest first, at most a given number.
+pub(super) struct Writes {
+    under_way: VecDeque<Pending<Block>>,
+    most: usize,
+    pub waited: Duration,
+}
+
+impl Writes {
+    pub fn new(most: usize) -> Self {
+        Self { under_way: VecDeque::new(), most, waited: Duration::ZERO }
+    }
+
+    /// Adds one, after waiting for the oldest if there are too many.
+    pub fn add(&mut self, write: Pending<Block>) -> Result<()> {
+        self.under_way.push_back(write);
+        if self.under_way.len() > self.most { self.wait_for_oldest() } else { Ok(()) }
+    }
+
+    /// A buffer of the pool; while there is none, the oldest write is waited for, whose own comes
+    /// back then.
+    pub fn take(&mut self, pool: &Pool) -> Result<Lease> {
+        loop {
+            if let Some(lease) = pool.try_take() {
+                return Ok(lease);
+            }
+            if self.under_way.is_empty() {
+                return Ok(pool.take());
+            }
+            self.wait_for_oldest()?;
+        }
+    }
+
+    /// Waits for all of them.
+    pub fn finish(mut self) -> Result<Duration> {
+        while !self.under_way.is_empty() {
+            self.wait_for_oldest()?;
+        }
+        Ok(self.waited)
+    }
+
+    fn wait_for_oldest(&mut self) -> Result<()> {
+        let start = Instant::now();
+        let done = self.under_way.pop_front().map(Pending::wait);
+        self.waited += start.elapsed();
+        done.transpose()?;
+        Ok(())
+    }
+}

@@ -1,0 +1,378 @@
+//! A file to tensors.
+//!
+//! ```text
+//!   wanted tensors ─► extents ─► read, several ahead ─► verify, copy small ones apart ─► memory
+//!                     pure       engine                 a few threads, each with its own extents
+//! ```
+//!
+//! Each thread takes the next extent, starts its read, and works on the oldest of its own that is
+//! done. A large tensor is one allocation, at an address that is congruent to its place in the
+//! file, so that the disk writes straight into it. What reaches the caller was verified, or the
+//! caller asked for it not to be.
+
+use std::collections::VecDeque;
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use super::checksums::{KEY, unseal};
+use super::extent::{EXTENT_BYTES, Extent, extents};
+use super::header::{Header, Tensor};
+use super::structure::Structure;
+use super::threads::{on_threads, threads_for};
+use super::tool::{Buffered, Direct, Reader, Tool, is_warm};
+use crate::codec::checksum::{combine, crc32c};
+use crate::error::{Error, Kind, Result};
+use crate::io::{Engine, Pending, Priority};
+use crate::memory::{ALIGNMENT, Block, Buffer, Mapped, Parts};
+use crate::trace;
+
+/// The first read of a file: holds the header of most.
+const FIRST_BYTES: u64 = 64 << 10;
+
+/// Extents of one thread that are read ahead: 32 MiB.
+const AHEAD_MAX: usize = 8;
+
+/// The name of the structure's text in the metadata.
+pub const STRUCTURE: &str = "tensorferry";
+
+/// A file that is open for loading; what its header says is consistent and, if asked, verified.
+pub struct Checkpoint {
+    path: PathBuf,
+    reader: Box<dyn Reader>,
+    tool: &'static str,
+    header: Header,
+    data_start: u64,
+    checksums: Option<Vec<u32>>,
+    structure: Option<Structure>,
+}
+
+/// A tensor to load.
+pub struct Wanted {
+    /// Its place in [`Header::tensors`].
+    pub tensor: usize,
+    /// Memory of its length to put it; new memory if none.
+    pub into: Option<Block>,
+}
+
+impl Checkpoint {
+    /// Opens a file with this tool; with none, through the page cache if most of the file is there,
+    /// and otherwise around it. With `verify`, checksums are, where the file has them.
+    pub fn open(
+        engine: &Arc<dyn Engine>,
+        path: &Path,
+        tool: Option<&'static dyn Tool>,
+        verify: bool,
+    ) -> Result<Self> {
+        let named = |error: Error| error.with("file", path.display());
+        let tool = match tool {
+            Some(tool) => tool,
+            None if is_warm(path)? => &Buffered,
+            None => &Direct,
+        };
+        let reader = tool.open(engine, path)?;
+        let (bytes, file_len) = read_header(&*reader).map_err(named)?;
+        let data_start = bytes.len() as u64;
+        let header = Header::decode(&bytes[8..], file_len - data_start).map_err(named)?;
+        let checksums = if verify { unseal(&header, &bytes).map_err(named)? } else { None };
+        let structure = header.metadata.get(STRUCTURE);
+        let structure = structure.map(|text| Structure::parse(text, &header)).transpose();
+        let structure = structure.map_err(named)?;
+        if verify && checksums.is_none() && structure.as_ref().is_some_and(|s| s.checksum) {
+            let why = "the file was saved with checksums and has lost them";
+            return Err(named(Error::new(Kind::Corrupt, why).with("field", KEY)));
+        }
+        let path = path.to_owned();
+        Ok(Self { path, reader, tool: tool.name(), header, data_start, checksums, structure })
+    }
+
+    /// What is in the file.
+    pub fn header(&self) -> &Header {
+        &self.header
+    }
+
+    /// Where its data starts.
+    pub fn data_start(&self) -> u64 {
+        self.data_start
+    }
+
+    /// The object that the tensors belong to, in files that were saved with one.
+    pub fn structure(&self) -> Option<&Structure> {
+        self.structure.as_ref()
+    }
+
+    /// Whether there are checksums to verify.
+    pub fn has_checksums(&self) -> bool {
+        self.checksums.is_some()
+    }
+
+    /// The tool it is read with.
+    pub fn tool(&self) -> &'static str {
+        self.tool
+    }
+
+    /// Loads tensors into memory of their own, in the order wanted.
+    pub fn load(&self, wanted: Vec<Wanted>) -> Result<Vec<Block>> {
+        let _span = trace::span("checkpoint", "load");
+        let loading = Loading::begin(self, wanted)?;
+        loading.run().map_err(|error| error.with("file", self.path.display()))
+    }
+
+    /// The tensors as ranges of a private mapping: nothing is read, and nothing verified, before it
+    /// is touched. In the order of the header.
+    pub fn map(&self) -> Result<Vec<Block>> {
+        let named = |error: Error| error.with("file", self.path.display());
+        let mapped = Mapped::open(&self.path, Some(self.data_start + self.header.data_len()))?;
+        let ranges: Vec<_> =
+            self.header.tensors.iter().map(|tensor| self.in_file(tensor)).collect();
+        mapped.into_blocks(&ranges).map_err(named)
+    }
+
+    /// Reads every tensor and verifies its checksum, with little memory; tells `progress` how many
+    /// bytes are done.
+    pub fn verify(&self, progress: &mut dyn FnMut(u64)) -> Result<()> {
+        let named = |error: Error| error.with("file", self.path.display());
+        let mut chunks = self.chunks();
+        let mut ahead = VecDeque::new();
+        let mut current: Option<(usize, u32)> = None;
+        loop {
+            while ahead.len() < AHEAD_MAX
+                && let Some((tensor, range)) = chunks.next()
+            {
+                let memory = Buffer::recycled((range.end - range.start) as usize)?;
+                let offset = self.data_start + range.start;
+                let read = self.reader.read(offset, memory.into(), Priority::Waiting);
+                ahead.push_back((tensor, range, read));
+            }
+            let Some((next, range, read)) = ahead.pop_front() else { break };
+            let block = read.wait().map_err(|failed| named(failed.into()))?;
+            let checksum = crc32c(&block);
+            current = match current {
+                Some((tensor, found)) if tensor == next => {
+                    Some((tensor, combine(found, checksum, range.end - range.start)))
+                }
+                done => {
+                    self.judge_any(done).map_err(named)?;
+                    Some((next, checksum))
+                }
+            };
+            progress(range.end);
+        }
+        self.judge_any(current).map_err(named)
+    }
+
+    /// The data in chunks of one tensor each, in order.
+    fn chunks(&self) -> impl Iterator<Item = (usize, Range<u64>)> {
+        self.header.tensors.iter().enumerate().flat_map(|(index, tensor)| {
+            let range = tensor.range.clone();
+            let starts = range.clone().step_by(EXTENT_BYTES as usize);
+            starts.map(move |start| (index, start..(start + EXTENT_BYTES).min(range.end)))
+        })
+    }
+
+    fn in_file(&self, tensor: &Tensor) -> Range<usize> {
+        let place = |offset: u64| (self.data_start + offset) as usize;
+        place(tensor.range.start)..place(tensor.range.end)
+    }
+
+    fn judge_any(&self, done: Option<(usize, u32)>) -> Result<()> {
+        done.map_or(Ok(()), |(tensor, found)| self.judge(tensor, found))
+    }
+
+    /// Whether the checksum of a tensor is the one of the header.
+    fn judge(&self, tensor: usize, found: u32) -> Result<()> {
+        let Some(expected) = self.checksums.as_ref().map(|all| all[tensor]) else { return Ok(()) };
+        if found == expected {
+            return Ok(());
+        }
+        let Tensor { name, range, .. } = &self.header.tensors[tensor];
+        let why = "the checksum of a tensor is wrong: the file was damaged after it was saved";
+        Err(Error::new(Kind::Corrupt, why)
+            .with("tensor", name)
+            .with("offset", self.data_start + range.start)
+            .with("expected", format!("{expected:08x}"))
+            .with("found", format!("{found:08x}")))
+    }
+}
+
+/// The bytes in front of the data, and the length of the file.
+fn read_header(reader: &dyn Reader) -> Result<(Vec<u8>, u64)> {
+    let file_len = reader.file_len()?;
+    let read = |range: Range<u64>| -> Result<Block> {
+        let memory = Buffer::zeroed((range.end - range.start) as usize)?;
+        Ok(reader.read(range.start, memory.into(), Priority::Waiting).wait()?)
+    };
+    let first = read(0..file_len.min(FIRST_BYTES))?;
+    let Some(length) = first.first_chunk::<8>() else {
+        let why = format!("a file of {file_len} bytes is no checkpoint");
+        return Err(Error::new(Kind::Truncated, why));
+    };
+    let data_start = Header::data_start(*length, file_len)?;
+    let mut bytes = first[..first.len().min(data_start as usize)].to_vec();
+    if data_start > bytes.len() as u64 {
+        let rest = read(bytes.len() as u64..data_start)?;
+        bytes.extend_from_slice(&rest);
+    }
+    Ok((bytes, file_len))
+}
+
+/// Tensors on their way from a file to memory.
+struct Loading<'a> {
+    checkpoint: &'a Checkpoint,
+    /// What is wanted, in the order of the file.
+    tensors: Vec<usize>,
+    /// Where each was in the caller's order.
+    order: Vec<usize>,
+    places: Vec<Mutex<Place>>,
+    extents: Mutex<VecDeque<Extent>>,
+}
+
+/// Where a tensor goes.
+struct Place {
+    /// Its memory; parts of it are with the engine.
+    memory: Parts,
+    /// Checksums of its chunks, by where they start.
+    checksums: Vec<(u64, u32, u64)>,
+}
+
+impl<'a> Loading<'a> {
+    fn begin(checkpoint: &'a Checkpoint, wanted: Vec<Wanted>) -> Result<Self> {
+        let all = &checkpoint.header.tensors;
+        let mut order: Vec<usize> = (0..wanted.len()).collect();
+        order.sort_by_key(|index| all.get(wanted[*index].tensor).map(|tensor| tensor.range.start));
+        let mut wanted: Vec<_> = wanted.into_iter().map(Some).collect();
+        let mut loading = Self {
+            checkpoint,
+            tensors: Vec::new(),
+            order: order.clone(),
+            places: Vec::new(),
+            extents: Mutex::default(),
+        };
+        for index in order {
+            let Some(Wanted { tensor, into }) = wanted[index].take() else { continue };
+            loading.tensors.push(tensor);
+            let memory = Parts::new(checkpoint.memory_for(tensor, into)?);
+            loading.places.push(Mutex::new(Place { memory, checksums: Vec::new() }));
+        }
+        let tensors: Vec<_> = loading.tensors.iter().map(|index| &all[*index]).collect();
+        let extents = extents(&tensors, checkpoint.data_start);
+        loading.extents = Mutex::new(extents.into());
+        Ok(loading)
+    }
+
+    fn run(self) -> Result<Vec<Block>> {
+        let threads = threads_for(lock(&self.extents).len());
+        on_threads(threads, || self.read_all().inspect_err(|_| lock(&self.extents).clear()))?;
+        self.finish()
+    }
+
+    /// Reads extents until there are none, several ahead, and works on the oldest.
+    fn read_all(&self) -> Result<()> {
+        let mut ahead = VecDeque::new();
+        loop {
+            while ahead.len() < AHEAD_MAX {
+                let Some((extent, read)) = self.start_next()? else { break };
+                ahead.push_back((extent, read));
+            }
+            let Some((extent, read)) = ahead.pop_front() else { return Ok(()) };
+            self.take_in(extent, &read.wait()?)?;
+        }
+    }
+
+    fn start_next(&self) -> Result<Option<(Extent, Pending<Block>)>> {
+        let mut extents = lock(&self.extents);
+        let Some(extent) = extents.pop_front() else { return Ok(None) };
+        let (offset, mut memory) = match &extent {
+            // Chunks of a tensor are cut in order, so nobody may come in between.
+            Extent::Chunk { wanted, range } => {
+                let tensor = &self.checkpoint.header.tensors[self.tensors[*wanted]];
+                let len = (range.end - range.start) as usize;
+                let part = lock(&self.places[*wanted]).memory.cut(len);
+                (tensor.range.start + range.start, Block::from(part))
+            }
+            Extent::Packed { range, .. } => {
+                let memory = Buffer::recycled((range.end - range.start) as usize)?;
+                (range.start, memory.into())
+            }
+        };
+        drop(extents);
+        memory.populate();
+        let offset = self.checkpoint.data_start + offset;
+        let read = self.checkpoint.reader.read(offset, memory, Priority::Waiting);
+        Ok(Some((extent, read)))
+    }
+
+    /// Verifies what was read and puts it where it belongs.
+    fn take_in(&self, extent: Extent, read: &Block) -> Result<()> {
+        let verify = self.checkpoint.has_checksums();
+        match extent {
+            Extent::Chunk { wanted, range } if verify => {
+                let checksum = (range.start, crc32c(read), range.end - range.start);
+                lock(&self.places[wanted]).checksums.push(checksum);
+            }
+            Extent::Chunk { .. } => {}
+            Extent::Packed { range, wanted } => {
+                for index in wanted {
+                    let tensor = &self.checkpoint.header.tensors[self.tensors[index]];
+                    let within = |offset: u64| (offset - range.start) as usize;
+                    let bytes = &read[within(tensor.range.start)..within(tensor.range.end)];
+                    let mut place = lock(&self.places[index]);
+                    let mut memory = place.memory.cut(bytes.len());
+                    let only_read = || Error::invalid("can't load into memory that is only read");
+                    memory.as_mut().ok_or_else(only_read)?.copy_from_slice(bytes);
+                    if verify {
+                        self.checkpoint.judge(self.tensors[index], crc32c(bytes))?;
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Judges the large tensors and gives all memory back in the caller's order.
+    fn finish(self) -> Result<Vec<Block>> {
+        let mut blocks: Vec<_> = self.order.iter().map(|_| None).collect();
+        let all = self.places.into_iter().zip(self.tensors).zip(self.order);
+        for ((place, tensor), index) in all {
+            let mut place = place.into_inner().unwrap_or_else(PoisonError::into_inner);
+            if !place.checksums.is_empty() {
+                place.checksums.sort_unstable();
+                let chunks = place.checksums.iter();
+                let found = chunks.fold(0, |found, (_, next, len)| combine(found, *next, *len));
+                self.checkpoint.judge(tensor, found)?;
+            }
+            let whole = place.memory.join();
+            let in_use = |_| Error::new(Kind::Internal, "a tensor's memory is still in use");
+            blocks[index] = Some(whole.map_err(in_use)?);
+        }
+        Ok(blocks.into_iter().flatten().collect())
+    }
+}
+
+impl Checkpoint {
+    /// Memory for a tensor: the caller's, or new, at an address that suits its place in the file.
+    fn memory_for(&self, index: usize, into: Option<Block>) -> Result<Block> {
+        let Some(tensor) = self.header.tensors.get(index) else {
+            return Err(Error::invalid(format!("the file has no tensor number {index}")));
+        };
+        let len = tensor.len() as usize;
+        match into {
+            Some(block) if block.len() == len => Ok(block),
+            Some(block) => {
+                let message = format!("a tensor of {len} bytes can't be put into {}", block.len());
+                Err(Error::invalid(message).with("tensor", &tensor.name))
+            }
+            None => {
+                let lead = (self.data_start + tensor.range.start) as usize % ALIGNMENT;
+                // Others' files may not align their elements.
+                let aligned = (lead as u64).is_multiple_of(tensor.dtype.bytes());
+                let lead = if aligned { lead } else { 0 };
+                Block::from(Buffer::recycled(lead + len)?).narrow(lead..lead + len)
+            }
+        }
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,218 @@
+//! Tensors to a file.
+//!
+//! ```text
+//!   Source ─► Feed ─► stage: copy, checksum ─► write ─►┐
+//!             one     pool, a few threads      engine  ├─► header ─► sync ─► rename ─► sync
+//!             lock    bounded by its windows           ┘   checksums         Draft
+//! ```
+//!
+//! [`save`] stages, checksums and writes at once, on the caller's thread and a few beside it, with
+//! at most [`WINDOWS_MAX`] windows in memory. [`save_behind`](super::save_behind) only stages while the
+//! caller waits. Both end in [`Output::finish`].
+
+use std::path::Path;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use serde::Serialize;
+
+use super::checksums::seal;
+use super::draft::Draft;
+use super::feed::{Feed, Source, Staged, Writes};
+use super::header::{DATA_ALIGNMENT, Header};
+use super::threads::{on_threads, threads_for};
+use super::tool::{Direct, Tool};
+use super::window::WINDOW_BYTES;
+use crate::codec::checksum::combine;
+use crate::error::{Error, Kind, Result};
+use crate::io::{Engine, Pending, Priority};
+use crate::memory::{Block, Buffer, Pool};
+use crate::trace;
+
+/// Windows in memory during a [`save`]: 96 MiB.
+pub const WINDOWS_MAX: usize = 24;
+
+/// How to save.
+#[derive(Clone)]
+pub struct Options {
+    /// How the bytes reach the disk.
+    pub tool: &'static dyn Tool,
+    /// Whether the file must survive a power cut once it is saved.
+    pub durable: bool,
+    /// Whether to keep checksums.
+    pub checksum: bool,
+    /// Where windows are staged, see [`staging`].
+    pub staging: Pool,
+}
+
+impl Options {
+    /// Directly, durably and with checksums, through this staging memory.
+    pub fn new(staging: Pool) -> Self {
+        Self { tool: &Direct, durable: true, checksum: true, staging }
+    }
+}
+
+/// Staging memory for saves of up to `bytes` at once; only what is used becomes resident.
+pub fn staging(bytes: u64) -> Result<Pool> {
+    let windows = usize::try_from(bytes / WINDOW_BYTES).unwrap_or(usize::MAX);
+    Pool::new(WINDOW_BYTES as usize, windows.max(4))
+}
+
+/// What a save did.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Report {
+    /// Bytes in the file.
+    pub bytes: u64,
+    /// From the call to the file in its place.
+    pub seconds: f64,
+    /// From the call until all tensors were in staging memory or further.
+    pub staged_seconds: f64,
+    /// Of those, waiting for the disk.
+    pub waited_seconds: f64,
+    /// Making it durable.
+    pub sync_seconds: f64,
+    /// The tool used.
+    pub tool: &'static str,
+}
+
+/// Saves the tensors of `header`, whose bytes `source` gives, as the file `path`, which is
+/// replaced whole or not at all.
+pub fn save(
+    engine: &Arc<dyn Engine>,
+    path: &Path,
+    header: Header,
+    source: &mut dyn Source,
+    options: &Options,
+) -> Result<Report> {
+    let _span = trace::span("checkpoint", "save");
+    let output = Output::begin(engine, path, header, options, Priority::Waiting)?;
+    let threads = output.threads();
+    let in_flight = WINDOWS_MAX / 2 / threads;
+    let header = output.header.clone();
+    let feed = Mutex::new(Feed::new(&header.tensors, source));
+    let waited = on_threads(threads, || {
+        let written = output.write_all(&feed, Writes::new(in_flight));
+        written.inspect_err(|_| lock(&feed).fail())
+    })?;
+    let staged = output.began.elapsed();
+    output.finish(staged, waited.into_iter().max().unwrap_or_default())
+}
+
+pub(super) fn lock<'a, 'b>(feed: &'a Mutex<Feed<'b>>) -> std::sync::MutexGuard<'a, Feed<'b>> {
+    feed.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// A file that is being written.
+pub(super) struct Output {
+    pub began: Instant,
+    pub header: Header,
+    pub staging: Pool,
+    pub checksum: bool,
+    engine: Arc<dyn Engine>,
+    draft: Draft,
+    header_len: u64,
+    durable: bool,
+    priority: Priority,
+    tool: &'static str,
+    /// For each window, the checksums of its segments.
+    checksums: Mutex<Vec<Vec<(usize, u32, u64)>>>,
+}
+
+impl Output {
+    /// Makes the draft and reserves its room: what can't work fails here, before a byte is copied.
+    pub fn begin(
+        engine: &Arc<dyn Engine>,
+        path: &Path,
+        mut header: Header,
+        options: &Options,
+        priority: Priority,
+    ) -> Result<Self> {
+        let began = Instant::now();
+        let direct = options.tool.writes_directly()?;
+        let placeholder = vec![0; header.tensors.len()];
+        let encoded =
+            if options.checksum { seal(&mut header, &placeholder)? } else { header.encode()? };
+        let header_len = encoded.len() as u64;
+        let draft = Draft::create(engine, path, direct)?;
+        draft.file().reserve(header_len + header.data_len())?;
+        let windows = header.data_len().div_ceil(WINDOW_BYTES) as usize;
+        Ok(Self {
+            began,
+            staging: options.staging.clone(),
+            checksum: options.checksum,
+            engine: Arc::clone(engine),
+            draft,
+            header_len,
+            durable: options.durable,
+            priority,
+            tool: options.tool.name(),
+            checksums: Mutex::new(vec![Vec::new(); windows]),
+            header,
+        })
+    }
+
+    /// How many threads are worth their start.
+    pub fn threads(&self) -> usize {
+        threads_for(self.header.data_len().div_ceil(WINDOW_BYTES) as usize)
+    }
+
+    /// Stages and writes windows until there are none; how long the disk was waited for.
+    fn write_all(&self, feed: &Mutex<Feed<'_>>, mut writes: Writes) -> Result<Duration> {
+        loop {
+            let load = lock(feed).next()?;
+            let Some(load) = load else { return writes.finish() };
+            let memory = writes.take(&self.staging)?;
+            let staged = load.stage(memory, self.checksum);
+            writes.add(self.write(staged))?;
+        }
+    }
+
+    /// Notes a window's checksums and starts writing it.
+    pub fn write(&self, staged: Staged) -> Pending<Block> {
+        let Staged { window, memory, checksums } = staged;
+        let segments = window.segments.iter().zip(checksums);
+        let segments = segments
+            .map(|(segment, checksum)| (segment.tensor, checksum, segment.range.len() as u64));
+        let number = (window.range.start / WINDOW_BYTES) as usize;
+        self.checksums.lock().unwrap_or_else(PoisonError::into_inner)[number] = segments.collect();
+        let offset = self.header_len + window.range.start;
+        self.engine.write(self.draft.file(), offset, memory.into(), self.priority)
+    }
+
+    /// Writes the header and puts the file in its place; all windows are written.
+    pub fn finish(mut self, staged: Duration, waited: Duration) -> Result<Report> {
+        let bytes = if self.checksum {
+            let checksums = self.tensor_checksums();
+            seal(&mut self.header, &checksums)?
+        } else {
+            self.header.encode()?
+        };
+        if bytes.len() as u64 != self.header_len || !self.header_len.is_multiple_of(DATA_ALIGNMENT)
+        {
+            return Err(Error::new(Kind::Internal, "a header changed its length while saving"));
+        }
+        let block = Buffer::copy_of(&bytes)?.into();
+        self.engine.write(self.draft.file(), 0, block, self.priority).wait()?;
+        let sync_began = Instant::now();
+        self.draft.publish(self.durable, self.priority)?;
+        Ok(Report {
+            bytes: self.header_len + self.header.data_len(),
+            seconds: self.began.elapsed().as_secs_f64(),
+            staged_seconds: staged.as_secs_f64(),
+            waited_seconds: waited.as_secs_f64(),
+            sync_seconds: sync_began.elapsed().as_secs_f64(),
+            tool: self.tool,
+        })
+    }
+
+    fn tensor_checksums(&self) -> Vec<u32> {
+        // Combining is linear: a first checksum of zero, that of no bytes too, adds nothing.
+        let mut tensors = vec![0; self.header.tensors.len()];
+        let windows = self.checksums.lock().unwrap_or_else(PoisonError::into_inner);
+        for (tensor, checksum, len) in windows.iter().flatten() {
+            let sum: &mut u32 = &mut tensors[*tensor];
+            *sum = if *sum == 0 { *checksum } else { combine(*sum, *checksum, *len) };
+        }
+        tensors
+    }
+}

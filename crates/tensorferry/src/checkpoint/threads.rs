@@ -1,0 +1,30 @@
+//! Work that a few threads do side by side.
+
+use crate::error::Result;
+
+/// More threads than this only wait for memory.
+const THREADS_MAX: usize = 4;
+
+/// How many threads are worth their start for so many pieces of work.
+pub(super) fn threads_for(pieces: usize) -> usize {
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    pieces.min(cores).clamp(1, THREADS_MAX)
+}
+
+/// Runs `work` on this thread and on others beside it; what each gave, or the first failure.
+pub(super) fn on_threads<T: Send>(
+    threads: usize,
+    work: impl Fn() -> Result<T> + Sync,
+) -> Result<Vec<T>> {
+    std::thread::scope(|scope| {
+        let work = &work;
+        let others: Vec<_> = (1..threads).map(|_| scope.spawn(work)).collect();
+        let mut results = vec![work()];
+        results.extend(
+            others
+                .into_iter()
+                .map(|other| other.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))),
+        );
+        results.into_iter().collect()
+    })
+}

@@ -1,0 +1,318 @@
+//! Checkpoints: tensors that torch owns to a file, and back.
+
+use std::collections::{BTreeMap, HashMap};
+use std::path::PathBuf;
+use std::ptr::NonNull;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use pyo3::buffer::PyBuffer;
+use pyo3::prelude::*;
+use pyo3::types::PyDict;
+use tensorferry::checkpoint::{self, Dtype, Header, Options, Report, STRUCTURE, Tensor, Wanted};
+use tensorferry::memory::{Block, Foreign, Pool};
+use tensorferry::{Error, Kind, Result, Size};
+
+use crate::engine::{Detached, SIGNAL_INTERVAL, seconds, shared};
+use crate::errors::exception;
+use crate::guard::guarded;
+use crate::memory::{Buffer, lend};
+use crate::size::SizeArgument;
+
+/// A tensor to save: name, dtype, shape, and the address of its bytes if it has one.
+type Given = (String, String, Vec<u64>, Option<usize>);
+
+/// A tensor in a file: name, dtype, shape and bytes.
+type Described = (String, &'static str, Vec<u64>, u64);
+
+/// Where saves are staged; made at the first save, and anew when another size is asked for.
+static STAGING: Mutex<Option<(Size, Pool)>> = Mutex::new(None);
+
+/// Saves and waits for it.
+///
+/// The memory at each address is contiguous, as long as shape and dtype say, and alive and
+/// unchanged until this returns; `materialize(number)` gives a buffer for tensors without one.
+#[pyfunction]
+#[pyo3(signature = (path, tensors, materialize, *, structure, tool, durable, checksum, staging))]
+#[expect(clippy::too_many_arguments, reason = "they are named in Python")]
+pub fn save<'py>(
+    py: Python<'py>,
+    path: PathBuf,
+    tensors: Vec<Given>,
+    materialize: Py<PyAny>,
+    structure: String,
+    tool: &str,
+    durable: bool,
+    checksum: bool,
+    staging: SizeArgument,
+) -> PyResult<Bound<'py, PyDict>> {
+    let report = guarded(py, move || {
+        let (header, mut source) = lay_out(tensors, materialize, structure)?;
+        let options = options(tool, durable, checksum, staging.0)?;
+        checkpoint::save(&shared()?, &path, header, &mut source, &options)
+    })?;
+    as_dict(py, &report)
+}
+
+/// Saves, and returns as soon as all tensors are in staging memory.
+#[pyfunction]
+#[pyo3(signature = (path, tensors, materialize, *, structure, tool, durable, checksum, staging))]
+#[expect(clippy::too_many_arguments, reason = "they are named in Python")]
+pub fn save_behind(
+    py: Python<'_>,
+    path: PathBuf,
+    tensors: Vec<Given>,
+    materialize: Py<PyAny>,
+    structure: String,
+    tool: &str,
+    durable: bool,
+    checksum: bool,
+    staging: SizeArgument,
+) -> PyResult<Saving> {
+    let saving = guarded(py, move || {
+        let (header, mut source) = lay_out(tensors, materialize, structure)?;
+        let options = options(tool, durable, checksum, staging.0)?;
+        checkpoint::save_behind(&shared()?, &path, header, &mut source, &options)
+    })?;
+    Ok(Saving(Mutex::new(State::Running(saving))))
+}
+
+fn lay_out(
+    tensors: Vec<Given>,
+    materialize: Py<PyAny>,
+    structure: String,
+) -> Result<(Header, Memory)> {
+    let mut places = HashMap::with_capacity(tensors.len());
+    let mut named = Vec::with_capacity(tensors.len());
+    for (number, (name, dtype, shape, address)) in tensors.into_iter().enumerate() {
+        places.insert(name.clone(), (number, address));
+        let dtype = Dtype::named(&dtype).map_err(|error| error.with("tensor", &name))?;
+        named.push((name, dtype, shape));
+    }
+    let format = ("format".to_owned(), "pt".to_owned());
+    let metadata = BTreeMap::from([format, (STRUCTURE.to_owned(), structure)]);
+    Ok((Header::lay_out(named, metadata)?, Memory { places, materialize }))
+}
+
+fn options(tool: &str, durable: bool, checksum: bool, staging: Size) -> Result<Options> {
+    let mut pool = STAGING.lock().unwrap_or_else(PoisonError::into_inner);
+    let staging = match &*pool {
+        Some((size, pool)) if *size == staging => pool.clone(),
+        _ => pool.insert((staging, checkpoint::staging(staging.0)?)).1.clone(),
+    };
+    Ok(Options { tool: checkpoint::tool(tool)?, durable, checksum, staging })
+}
+
+/// The tensors' memory.
+struct Memory {
+    /// By name: its number, and its address.
+    places: HashMap<String, (usize, Option<usize>)>,
+    materialize: Py<PyAny>,
+}
+
+impl checkpoint::Source for Memory {
+    fn bytes(&mut self, tensor: &Tensor) -> Result<Block> {
+        let Some((number, address)) = self.places.get(&tensor.name) else {
+            return Err(Error::new(Kind::Internal, "a tensor was laid out that was not given"));
+        };
+        let Some(address) = address else { return self.make(*number, tensor) };
+        let start = NonNull::new(std::ptr::with_exposed_provenance_mut(*address));
+        // SAFETY: the caller of `save` promises that its tensors are contiguous, as long as their
+        // shapes say, and alive and unchanged until `save` returns; by then all blocks are gone.
+        let foreign = unsafe {
+            Foreign::shared(
+                start.unwrap_or(NonNull::dangling()),
+                tensor.len() as usize,
+                Box::new(()),
+            )
+        };
+        Ok(foreign.into())
+    }
+}
+
+impl Memory {
+    /// Asks Python for a contiguous copy in host memory.
+    fn make(&self, number: usize, tensor: &Tensor) -> Result<Block> {
+        let made = Python::attach(|py| {
+            let made = self.materialize.bind(py).call1((number,))?;
+            lend(PyBuffer::get(&made)?)
+        });
+        made.map_err(|error| {
+            Error::new(Kind::InvalidInput, "can't copy a tensor to host memory")
+                .with("tensor", &tensor.name)
+                .caused_by(error.to_string())
+        })
+    }
+}
+
+fn as_dict<'py>(py: Python<'py>, report: &Report) -> PyResult<Bound<'py, PyDict>> {
+    let dict = PyDict::new(py);
+    dict.set_item("bytes", report.bytes)?;
+    dict.set_item("seconds", report.seconds)?;
+    dict.set_item("staged_seconds", report.staged_seconds)?;
+    dict.set_item("waited_seconds", report.waited_seconds)?;
+    dict.set_item("sync_seconds", report.sync_seconds)?;
+    dict.set_item("tool", report.tool)?;
+    Ok(dict)
+}
+
+/// A save that goes on behind its caller.
+#[pyclass(frozen, module = "tensorferry._lib")]
+pub struct Saving(Mutex<State>);
+
+enum State {
+    Running(checkpoint::Saving),
+    Done(Result<Report, Arc<Error>>),
+    Between,
+}
+
+impl Saving {
+    fn state(&self) -> std::sync::MutexGuard<'_, State> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Waits at most `limit` for the end, and keeps what came out.
+    fn settle(&self, limit: Duration) -> bool {
+        let mut state = self.state();
+        match &*state {
+            State::Done(_) => return true,
+            State::Running(saving) if !saving.wait_within(limit) => return false,
+            State::Running(_) | State::Between => {}
+        }
+        if let State::Running(saving) = std::mem::replace(&mut *state, State::Between) {
+            *state = State::Done(saving.wait().map_err(Arc::new));
+        }
+        true
+    }
+}
+
+#[pymethods]
+impl Saving {
+    /// Whether waiting would return at once.
+    fn done(&self, py: Python<'_>) -> bool {
+        py.detach(|| self.settle(Duration::ZERO))
+    }
+
+    /// Waits, at most `timeout` seconds, until the file is in its place.
+    #[pyo3(signature = (timeout=None))]
+    fn wait<'py>(&self, py: Python<'py>, timeout: Option<f64>) -> PyResult<Bound<'py, PyDict>> {
+        let limit = timeout.map(seconds).transpose().map_err(|error| exception(py, &error))?;
+        let start = Instant::now();
+        loop {
+            let left = limit.map_or(SIGNAL_INTERVAL, |limit| limit.saturating_sub(start.elapsed()));
+            if py.detach(|| self.settle(left.min(SIGNAL_INTERVAL))) {
+                break;
+            }
+            py.check_signals()?;
+            if limit.is_some_and(|limit| start.elapsed() >= limit) {
+                let message = format!("the save was not done within {:?}", start.elapsed());
+                return Err(exception(py, &Error::new(Kind::Timeout, message)));
+            }
+        }
+        match &*self.state() {
+            State::Done(Ok(report)) => as_dict(py, report),
+            State::Done(Err(error)) => Err(exception(py, error)),
+            State::Running(_) | State::Between => {
+                let error = Error::new(Kind::Internal, "a save that is done has no result");
+                Err(exception(py, &error))
+            }
+        }
+    }
+}
+
+/// A checkpoint that is open for loading.
+#[pyclass(frozen, module = "tensorferry._lib")]
+pub struct Checkpoint(Detached<checkpoint::Checkpoint>);
+
+#[pymethods]
+impl Checkpoint {
+    #[new]
+    #[pyo3(signature = (path, *, tool=None, verify=true))]
+    fn new(py: Python<'_>, path: PathBuf, tool: Option<&str>, verify: bool) -> PyResult<Self> {
+        guarded(py, move || {
+            let tool = tool.map(checkpoint::tool).transpose()?;
+            let opened = checkpoint::Checkpoint::open(&shared()?, &path, tool, verify)?;
+            Ok(Self(Detached::new(opened)))
+        })
+    }
+
+    /// Name, dtype, shape and bytes of each tensor, in the order of the file.
+    fn tensors(&self) -> PyResult<Vec<Described>> {
+        let tensors = self.header()?.tensors.iter();
+        let described = |tensor: &Tensor| {
+            (tensor.name.clone(), tensor.dtype.name(), tensor.shape.clone(), tensor.len())
+        };
+        Ok(tensors.map(described).collect())
+    }
+
+    /// The texts beside the tensors.
+    fn metadata(&self) -> PyResult<BTreeMap<String, String>> {
+        Ok(self.header()?.metadata.clone())
+    }
+
+    /// The tool it is read with.
+    #[getter]
+    fn tool(&self) -> PyResult<&'static str> {
+        Ok(self.opened()?.tool())
+    }
+
+    /// Whether there are checksums to verify.
+    #[getter]
+    fn has_checksums(&self) -> PyResult<bool> {
+        Ok(self.opened()?.has_checksums())
+    }
+
+    /// Loads tensors, by number, each into the memory at its address, or into a new buffer where
+    /// there is none. The memory is as long as the tensor, alive, and used by nobody else.
+    fn load(
+        &self,
+        py: Python<'_>,
+        wanted: Vec<(usize, Option<usize>)>,
+    ) -> PyResult<Vec<Option<Buffer>>> {
+        let opened = self.opened()?;
+        let new: Vec<_> = wanted.iter().map(|(_, address)| address.is_none()).collect();
+        let blocks = guarded(py, || opened.load(destinations(opened.header(), wanted)?))?;
+        let buffers = blocks.into_iter().zip(new);
+        Ok(buffers.map(|(block, new)| new.then(|| Buffer::new(block))).collect())
+    }
+
+    /// Every tensor, in the order of the file, as a part of a private mapping.
+    fn map(&self, py: Python<'_>) -> PyResult<Vec<Buffer>> {
+        let opened = self.opened()?;
+        let blocks = guarded(py, || opened.map())?;
+        Ok(blocks.into_iter().map(Buffer::new).collect())
+    }
+}
+
+impl Checkpoint {
+    fn opened(&self) -> PyResult<&checkpoint::Checkpoint> {
+        self.0.get().map_err(|error| Python::attach(|py| exception(py, &error)))
+    }
+
+    fn header(&self) -> PyResult<&Header> {
+        self.opened().map(checkpoint::Checkpoint::header)
+    }
+}
+
+fn destinations(header: &Header, wanted: Vec<(usize, Option<usize>)>) -> Result<Vec<Wanted>> {
+    let wanted = wanted.into_iter().map(|(tensor, address)| {
+        let Some(described) = header.tensors.get(tensor) else {
+            return Err(Error::invalid(format!("the file has no tensor number {tensor}")));
+        };
+        let into = address.map(|address| {
+            let start = NonNull::new(std::ptr::with_exposed_provenance_mut(address));
+            let (start, len) = (start.unwrap_or(NonNull::dangling()), described.len() as usize);
+            // SAFETY: the caller of `load` promises that the memory is as long as the tensor and
+            // its own until `load` returns; by then all blocks are gone.
+            unsafe { Foreign::exclusive(start, len, Box::new(())) }.into()
+        });
+        Ok(Wanted { tensor, into })
+    });
+    wanted.collect()
+}
+
+/// Whether most of a file is in the page cache.
+#[pyfunction]
+pub fn is_warm(py: Python<'_>, path: PathBuf) -> PyResult<bool> {
+    guarded(py, move || checkpoint::is_warm(&path))
+}
