@@ -16,7 +16,7 @@ import numpy as np
 import torch
 
 from tensorferry._errors import Corrupt, Unsupported
-from tensorferry._structure.dtypes import BY_TORCH_NAME
+from tensorferry._structure.dtypes import BY_TORCH_NAME, span
 from tensorferry._structure.select import leaves
 from tensorferry._structure.values import VALUES
 
@@ -138,7 +138,7 @@ class _Builder:
             return self.objects[number]
         name, device = leaf["name"], leaf.get("device", "cpu")
         made = self.view(name, device, leaf)
-        parameter = "parameter" in leaf
+        parameter = leaf.get("parameter", False)
         with _as_corrupt(f"the tensor {name!r}"):
             if parameter:
                 made = torch.nn.Parameter(made, requires_grad=leaf.get("grad", True))
@@ -159,7 +159,11 @@ class _Builder:
             raise Corrupt(f"{what} (tensor: {name})")
         shape = leaf["shape"] if "shape" in leaf else base.shape[:-1]
         stride = leaf["stride"] if "shape" in leaf else _strides(shape)
-        offset = base.storage_offset() * base.element_size() + leaf.get("offset", 0)
+        offset = leaf.get("offset", 0)
+        if offset + span(shape, stride) * dtype.itemsize > base.nbytes:
+            # Torch would make the memory larger, and move it away from under others.
+            raise Corrupt(f"a view reaches beyond the bytes of its tensor (tensor: {name})")
+        offset += base.storage_offset() * base.element_size()
         with _as_corrupt(f"the tensor {name!r}"):
             empty = _empty(dtype, base.device)
             return empty.set_(base.untyped_storage(), offset // dtype.itemsize, shape, stride)
@@ -237,7 +241,7 @@ def _as_corrupt(what: str) -> Iterator[None]:
     """What torch or NumPy refuse to make was not described by a save."""
     try:
         yield
-    except (ValueError, TypeError, RuntimeError, OverflowError) as error:
+    except (ValueError, TypeError, RuntimeError, OverflowError, SystemError) as error:
         raise Corrupt(f"{what} can't be made from what the file says: {error}") from error
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -81,6 +82,13 @@ def raw_view(tensor: torch.Tensor) -> torch.Tensor:
         (*tensor.shape, size),
         (*strides, 1),
     )
+
+
+def span(shape: Sequence[int], stride: Sequence[int]) -> int:
+    """Elements from a tensor's first to behind its last, with those between that are not its."""
+    if 0 in shape:
+        return 0
+    return 1 + sum((size - 1) * step for size, step in zip(shape, stride, strict=True))
 
 
 def address_of(array: npt.NDArray[Any]) -> int:

@@ -30,6 +30,7 @@ from tensorferry._structure.dtypes import (
 )
 from tensorferry._structure.sharing import ArrayLeaf, BytesLeaf, Leaf, TensorLeaf, store
 from tensorferry._structure.stored import Stored
+from tensorferry._structure.values import key_text
 
 NESTING_MAX = 40
 """Containers inside one another. JSON readers stop at 128 levels, and one of ours takes up to 3."""
@@ -118,7 +119,7 @@ def _path(steps: list[str]) -> str:
 def _key_step(key: object) -> str:
     if type(key) is str and key.isidentifier():
         return f".{key}"
-    shown = repr(key)
+    shown = repr(key) if isinstance(key, str) else key_text(key)
     return f"[{shown}]" if len(shown) <= 100 else f"[{shown[:97]}...]"
 
 
@@ -198,7 +199,7 @@ class _Visit:
         try:
             for key, item in value.items():
                 key_node = self.visit_hashable(key, depth + 1, _KEYS)
-                node.append([key_node, self.visit(item, _dotted(name, str(key)), depth + 1)])
+                node.append([key_node, self.visit(item, _dotted(name, key_text(key)), depth + 1)])
         except _CannotSave as error:
             error.leave(value, _key_step(key))
         self.open.discard(id(value))

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from tensorferry._errors import NotFound
-from tensorferry._structure.values import VALUES
+from tensorferry._structure.values import VALUES, key_text
 
 _LEAVES = ("tensor", "array", "blob", "bytearray_blob")
 _CONTAINERS = ("dict", "odict", "counter", "tuple")
@@ -102,8 +102,8 @@ def _children(node: Any) -> list[tuple[str, Any]]:
 
 
 def _shown(key: Any) -> str:
-    """A key as ``str`` shows it."""
-    return str(_key(key))
+    """A key as flattening shows it in names."""
+    return key_text(_key(key))
 
 
 def _key(node: Any) -> Any:

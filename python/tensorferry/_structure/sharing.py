@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from tensorferry._structure.dtypes import OF_NUMPY, OF_TORCH, address_of, torch_name
+from tensorferry._structure.dtypes import OF_NUMPY, OF_TORCH, address_of, span, torch_name
 from tensorferry._structure.stored import Stored
 
 RESERVED = "__metadata__"
@@ -50,7 +50,10 @@ class TensorLeaf:
         self.nbytes = tensor.nbytes
         self.contiguous = tensor.is_contiguous()
         self.address = tensor.data_ptr()
-        self.end = self.address + (self.nbytes if self.contiguous else _span(tensor))
+        self.end = self.address + self.nbytes
+        if not self.contiguous:
+            elements = span(tensor.shape, tensor.stride())
+            self.end = self.address + elements * tensor.element_size()
         self.component: Component | None = None
         self.object: int | None = None
 
@@ -260,14 +263,6 @@ def _overlapping(leaves: list[TensorLeaf], indices: Iterable[int]) -> Iterator[l
         reached = max(reached, end)
     if len(group) > 1:
         yield group
-
-
-def _span(tensor: torch.Tensor) -> int:
-    """Bytes from a tensor's first element to the end of its last."""
-    if not tensor.numel():
-        return 0
-    steps = zip(tensor.shape, tensor.stride(), strict=True)
-    return (1 + sum((size - 1) * stride for size, stride in steps)) * tensor.element_size()
 
 
 class _Names:

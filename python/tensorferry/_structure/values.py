@@ -13,6 +13,15 @@ def _float(content: str) -> float:
     return value
 
 
+def key_text(key: object) -> str:
+    """A key of a dict as names and paths show it."""
+    try:
+        return str(key)
+    except ValueError:
+        # Python refuses to write integers of thousands of digits in decimal.
+        return f"<{type(key).__name__}>"
+
+
 VALUES: dict[str, Callable[[Any], Any]] = {
     "int": lambda content: int(content, 16),
     "float": _float,

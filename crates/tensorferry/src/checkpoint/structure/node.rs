@@ -56,17 +56,26 @@ impl Node {
             | Self::ByteArrayBlob(leaf) => {
                 visit(leaf);
             }
-            Self::List(items) | Self::Tuple(items) | Self::Set(items) | Self::FrozenSet(items) => {
-                items.iter().for_each(|item| item.for_each_leaf(visit));
+            Self::List(items) | Self::Tuple(items) => {
+                for item in items {
+                    item.for_each_leaf(visit);
+                }
             }
-            Self::Dict(entries) | Self::Counter(entries) | Self::OrderedDict(entries, None) => {
-                entries.iter().for_each(|(_, value)| value.for_each_leaf(visit));
+            Self::Dict(entries) | Self::Counter(entries) => leaves_of(entries, visit),
+            Self::OrderedDict(entries, metadata) => {
+                leaves_of(entries, visit);
+                if let Some(metadata) = metadata {
+                    metadata.for_each_leaf(visit);
+                }
             }
-            Self::OrderedDict(entries, Some(metadata)) => {
-                entries.iter().for_each(|(_, value)| value.for_each_leaf(visit));
-                metadata.for_each_leaf(visit);
-            }
+            // Neither keys nor elements of sets are leaves.
             _ => {}
         }
+    }
+}
+
+fn leaves_of<'a>(entries: &'a Entries, visit: &mut impl FnMut(&'a Leaf)) {
+    for (_, value) in entries {
+        value.for_each_leaf(visit);
     }
 }

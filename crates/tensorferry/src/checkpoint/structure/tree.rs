@@ -92,11 +92,11 @@ fn lines(node: &Node) -> usize {
 
 /// Whether a line says all of them.
 fn are_plain(items: &[Node]) -> bool {
-    items.iter().all(|item| match item {
-        Node::List(_) | Node::Tuple(_) => false,
-        Node::Dict(_) | Node::Counter(_) | Node::OrderedDict(..) => false,
-        Node::Tensor(_) | Node::Array(_) | Node::Blob(_) | Node::ByteArrayBlob(_) => false,
-        _ => true,
+    !items.iter().any(|item| {
+        let container = matches!(item, Node::List(_) | Node::Tuple(_));
+        let dict = matches!(item, Node::Dict(_) | Node::Counter(_) | Node::OrderedDict(..));
+        let leaf = matches!(item, Node::Tensor(_) | Node::Array(_));
+        container || dict || leaf
     })
 }
 
@@ -132,14 +132,10 @@ pub(super) fn shown(node: &Node) -> String {
 }
 
 fn tensor(what: &str, leaf: &Leaf) -> String {
-    let mut text = format!("{what} {} {:?}", leaf.dtype, leaf.shape);
-    if leaf.device != "cpu" {
-        text += &format!(" on {}", leaf.device);
-    }
-    if leaf.view.is_some() {
-        text += &format!(", a view of {}", escaped(&leaf.name));
-    }
-    text
+    let Leaf { name, dtype, shape, device, view, .. } = leaf;
+    let place = if device == "cpu" { String::new() } else { format!(" on {device}") };
+    let view = view.as_ref().map_or(String::new(), |_| format!(", a view of {}", escaped(name)));
+    format!("{what} {dtype} {shape:?}{place}{view}")
 }
 
 fn listed(kind: &str, items: &[Node]) -> String {

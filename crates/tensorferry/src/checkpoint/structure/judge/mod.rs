@@ -283,10 +283,9 @@ impl<'a> Judge<'a> {
 
 fn is_key(node: &Node) -> bool {
     match node {
-        Node::None | Node::Bool(_) | Node::Int(_) | Node::LongInt(_) => true,
-        Node::Float(_) | Node::Str(_) | Node::Bytes(_) => true,
         Node::Tuple(items) => items.iter().all(is_key),
-        _ => false,
+        Node::None | Node::Bool(_) | Node::Int(_) | Node::LongInt(_) | Node::Float(_) => true,
+        other => matches!(other, Node::Str(_) | Node::Bytes(_)),
     }
 }
 
