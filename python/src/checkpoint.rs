@@ -6,7 +6,6 @@ use std::ptr::NonNull;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use pyo3::buffer::PyBuffer;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use tensorferry::checkpoint::{self, Dtype, Header, Options, Report, STRUCTURE, Tensor, Wanted};
@@ -16,7 +15,7 @@ use tensorferry::{Error, Kind, Result, Size};
 use crate::engine::{Detached, SIGNAL_INTERVAL, seconds, shared};
 use crate::errors::exception;
 use crate::guard::guarded;
-use crate::memory::{Buffer, lend};
+use crate::memory::Buffer;
 use crate::size::SizeArgument;
 
 /// A tensor to save: name, dtype, shape, and the address of its bytes if it has one.
@@ -31,7 +30,8 @@ static STAGING: Mutex<Option<(Size, Pool)>> = Mutex::new(None);
 /// Saves and waits for it.
 ///
 /// The memory at each address is contiguous, as long as shape and dtype say, and alive and
-/// unchanged until this returns; `materialize(number)` gives a buffer for tensors without one.
+/// unchanged until this returns; for a tensor without one, `materialize(number)` gives an address and
+/// what keeps the memory there.
 #[pyfunction]
 #[pyo3(signature = (path, tensors, materialize, *, structure, tool, durable, checksum, staging))]
 #[expect(clippy::too_many_arguments, reason = "they are named in Python")]
@@ -115,18 +115,10 @@ impl checkpoint::Source for Memory {
         let Some((number, address)) = self.places.get(&tensor.name) else {
             return Err(Error::new(Kind::Internal, "a tensor was laid out that was not given"));
         };
-        let Some(address) = address else { return self.make(*number, tensor) };
-        let start = NonNull::new(std::ptr::with_exposed_provenance_mut(*address));
-        // SAFETY: the caller of `save` promises that its tensors are contiguous, as long as their
-        // shapes say, and alive and unchanged until `save` returns; by then all blocks are gone.
-        let foreign = unsafe {
-            Foreign::shared(
-                start.unwrap_or(NonNull::dangling()),
-                tensor.len() as usize,
-                Box::new(()),
-            )
-        };
-        Ok(foreign.into())
+        match address {
+            Some(address) => Ok(at(*address, tensor, None)),
+            None => self.make(*number, tensor),
+        }
     }
 }
 
@@ -135,14 +127,26 @@ impl Memory {
     fn make(&self, number: usize, tensor: &Tensor) -> Result<Block> {
         let made = Python::attach(|py| {
             let made = self.materialize.bind(py).call1((number,))?;
-            lend(PyBuffer::get(&made)?)
+            made.extract::<(usize, Py<PyAny>)>()
         });
-        made.map_err(|error| {
+        let (address, keeper) = made.map_err(|error| {
             Error::new(Kind::InvalidInput, "can't copy a tensor to host memory")
                 .with("tensor", &tensor.name)
                 .caused_by(error.to_string())
-        })
+        })?;
+        Ok(at(address, tensor, Some(keeper)))
     }
+}
+
+/// The bytes of a tensor at an address that the package has given.
+fn at(address: usize, tensor: &Tensor, keeper: Option<Py<PyAny>>) -> Block {
+    // An empty tensor may have no address.
+    let start = NonNull::new(std::ptr::with_exposed_provenance_mut(address));
+    let (start, len) = (start.unwrap_or(NonNull::dangling()), tensor.len() as usize);
+    // SAFETY: the package promises that the memory is contiguous, as long as the shape says, and
+    // unchanged until `save` returns, when all blocks are gone; it is alive until then by the
+    // caller's own reference, or by the keeper.
+    unsafe { Foreign::shared(start, len, Box::new(keeper)) }.into()
 }
 
 fn as_dict<'py>(py: Python<'py>, report: &Report) -> PyResult<Bound<'py, PyDict>> {

@@ -18,14 +18,17 @@ pub enum Dtype {
     I16,
     U16,
     F8E4M3,
+    F8E4M3Fnuz,
     F8E5M2,
+    F8E5M2Fnuz,
+    F8E8M0,
     I8,
     U8,
     Bool,
 }
 
 /// Every type, its name and the bytes of one element.
-const ALL: [(Dtype, &str, u64); 16] = [
+const ALL: [(Dtype, &str, u64); 19] = [
     (Dtype::C64, "C64", 8),
     (Dtype::F64, "F64", 8),
     (Dtype::I64, "I64", 8),
@@ -38,7 +41,10 @@ const ALL: [(Dtype, &str, u64); 16] = [
     (Dtype::I16, "I16", 2),
     (Dtype::U16, "U16", 2),
     (Dtype::F8E4M3, "F8_E4M3", 1),
+    (Dtype::F8E4M3Fnuz, "F8_E4M3FNUZ", 1),
     (Dtype::F8E5M2, "F8_E5M2", 1),
+    (Dtype::F8E5M2Fnuz, "F8_E5M2FNUZ", 1),
+    (Dtype::F8E8M0, "F8_E8M0", 1),
     (Dtype::I8, "I8", 1),
     (Dtype::U8, "U8", 1),
     (Dtype::Bool, "BOOL", 1),

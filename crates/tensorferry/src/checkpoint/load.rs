@@ -18,7 +18,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use super::checksums::{KEY, unseal};
 use super::extent::{EXTENT_BYTES, Extent, extents};
 use super::header::{Header, Tensor};
-use super::structure::Structure;
+use super::structure::{STRUCTURE, Structure};
 use super::threads::{on_threads, threads_for};
 use super::tool::{Buffered, Direct, Reader, Tool, is_warm};
 use crate::codec::checksum::{combine, crc32c};
@@ -32,9 +32,6 @@ const FIRST_BYTES: u64 = 64 << 10;
 
 /// Extents of one thread that are read ahead: 32 MiB.
 const AHEAD_MAX: usize = 8;
-
-/// The name of the structure's text in the metadata.
-pub const STRUCTURE: &str = "tensorferry";
 
 /// A file that is open for loading; what its header says is consistent and, if asked, verified.
 pub struct Checkpoint {

@@ -47,7 +47,9 @@ pub use behind::{Saving, save_behind};
 pub use dtype::Dtype;
 pub use feed::Source;
 pub use header::{DATA_ALIGNMENT, HEADER_BYTES_MAX, Header, METADATA, Tensor};
-pub use load::{Checkpoint, STRUCTURE, Wanted};
+pub use load::{Checkpoint, Wanted};
 pub use save::{Options, Report, WINDOWS_MAX, save, staging};
-pub use structure::Structure;
+pub use structure::{
+    Entries, Leaf, NESTING_MAX, Node, STRUCTURE, STRUCTURE_VERSION, Structure, Tree, View,
+};
 pub use tool::{Buffered, Direct, Mapped, Reader, Tool, is_warm, tool};

@@ -10,6 +10,7 @@ mod bodies {
     pub mod half;
     pub mod header_decode;
     pub mod size_parse;
+    pub mod structure_parse;
 }
 
 const MUTATIONS: usize = 2000;
@@ -37,4 +38,9 @@ fn seeds_of_sizes_and_their_mutations_never_panic() {
 #[test]
 fn seeds_of_headers_and_their_mutations_give_consistent_headers_or_errors() {
     replay::replay("header_decode", MUTATIONS, bodies::header_decode::run);
+}
+
+#[test]
+fn seeds_of_structures_and_their_mutations_stay_inside_of_what_is_stored_or_are_errors() {
+    replay::replay("structure_parse", MUTATIONS, bodies::structure_parse::run);
 }

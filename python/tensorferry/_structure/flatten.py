@@ -1,0 +1,446 @@
+"""From an object to stored tensors and a tree of nodes.
+
+Every container is visited once, every leaf is recorded; which leaves share memory is decided when
+all are known (``sharing``). What can't be saved is found before that, so that a save that must fail
+has written nothing, and is named by its path: each container adds its own step on the error's way
+out, so that paths cost nothing while all is well.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import struct
+from collections import Counter, OrderedDict
+from collections.abc import Callable
+from dataclasses import dataclass
+from types import NoneType
+from typing import Any, NoReturn, TypeAlias
+
+import numpy as np
+import torch
+from torch.torch_version import TorchVersion
+
+from tensorferry._errors import InvalidInput
+from tensorferry._structure.dtypes import (
+    COMPLEX,
+    KNOWN_TO_NUMPY,
+    is_plain,
+    torch_name,
+)
+from tensorferry._structure.sharing import ArrayLeaf, BytesLeaf, Leaf, TensorLeaf, store
+from tensorferry._structure.stored import Stored
+from tensorferry._structure.values import key_text
+
+NESTING_MAX = 40
+"""Containers inside one another. JSON readers stop at 128 levels, and one of ours takes up to 3."""
+
+INLINE_BYTES_MAX = 4096
+"""Longer ``bytes`` become a stored tensor."""
+
+ITEMSIZE_MAX = 65536
+"""Longer elements of arrays are refused."""
+
+INT_BITS_MAX = 65536
+"""Longer integers are refused."""
+
+_ALLOWED = (
+    "an object to save consists of dict, OrderedDict, Counter, list, tuple, set, frozenset, None, "
+    "bool, int, float, complex, str, bytes, bytearray, tensors, parameters, NumPy arrays and "
+    "scalars, torch.Size, torch.dtype and torch.device"
+)
+_KEYS = "keys are None, bool, int, float, str, bytes or tuples of these"
+_ELEMENTS = "elements of sets are None, bool, int, float, str, bytes, tuples or frozensets of these"
+
+Node: TypeAlias = Any
+"""What ``json`` takes and gives."""
+
+
+@dataclass(slots=True)
+class Flat:
+    """What an object consists of."""
+
+    stored: list[Stored]
+    object: Node
+    """The tree of nodes, for ``structure_text``."""
+    nbytes: int
+    """Bytes of all stored tensors."""
+    only_torch: bool
+    """Whether ``torch.load(weights_only=True)`` could read what ``torch.save`` makes of it."""
+    single: bool
+    """Whether it is one tensor or array and nothing else, of a dtype that NumPy knows."""
+
+
+def flatten(obj: object) -> Flat:
+    """Takes an object apart; ``InvalidInput`` names what can't be saved."""
+    walk = _Visit()
+    try:
+        node = walk.visit(obj, None, 0)
+    except _CannotSave as error:
+        raise InvalidInput(error.message()) from None
+    stored = store(walk.leaves)
+    nbytes = sum(tensor.nbytes for tensor in stored)
+    return Flat(stored, node, nbytes, walk.only_torch, _is_single(obj))
+
+
+def _is_single(obj: object) -> bool:
+    if type(obj) is torch.Tensor:
+        return obj.dtype in KNOWN_TO_NUMPY and obj.is_cpu and not obj.requires_grad
+    return type(obj) is np.ndarray
+
+
+class _CannotSave(Exception):
+    """Why, and the steps from the culprit to the root, as far as it has come."""
+
+    def __init__(self, why: str, *, again: int | None = None) -> None:
+        self.why = why
+        self.steps: list[str] = []
+        # The identity of a container that contains itself, and the steps from there to it again.
+        self.again = again
+        self.cycle: int | None = None
+
+    def leave(self, container: object, step: str) -> NoReturn:
+        self.steps.append(step)
+        if self.again == id(container):
+            self.cycle = len(self.steps)
+        raise self
+
+    def message(self) -> str:
+        if self.cycle is not None:
+            outer = _path(self.steps[self.cycle :])
+            return f"can't save {_path(self.steps)}: it is {outer} again; break the cycle first"
+        return f"can't save {_path(self.steps)}: {self.why}"
+
+
+def _path(steps: list[str]) -> str:
+    return "".join(reversed(steps)).removeprefix(".") or "the object"
+
+
+def _key_step(key: object) -> str:
+    if type(key) is str and key.isidentifier():
+        return f".{key}"
+    shown = repr(key) if isinstance(key, str) else key_text(key)
+    return f"[{shown}]" if len(shown) <= 100 else f"[{shown[:97]}...]"
+
+
+class _Visit:
+    """One walk through an object. ``name`` is the dotted path, None at the root; ``depth`` counts
+    the containers around."""
+
+    def __init__(self) -> None:
+        self.leaves: list[Leaf] = []
+        self.only_torch = True
+        # By identity; the object outlives the walk.
+        self.known: dict[int, TensorLeaf | ArrayLeaf] = {}
+        self.objects = 0
+        self.open: set[int] = set()
+
+    def visit(self, value: Any, name: str | None, depth: int) -> Node:
+        visitor = _VISITORS.get(type(value))
+        if visitor is None:
+            return self.visit_other(value)
+        return visitor(self, value, name, depth)
+
+    # -- containers --
+
+    def enter(self, container: object, depth: int) -> None:
+        if id(container) in self.open:
+            raise _CannotSave("", again=id(container))
+        if depth >= NESTING_MAX:
+            raise _CannotSave(f"more than {NESTING_MAX} containers inside one another")
+        self.open.add(id(container))
+
+    def visit_dict(self, value: Any, name: str | None, depth: int) -> Node:
+        return {"dict": self.visit_items(value, name, depth)}
+
+    def visit_counter(self, value: Any, name: str | None, depth: int) -> Node:
+        self.only_torch = False
+        return {"counter": self.visit_items(value, name, depth)}
+
+    def visit_odict(self, value: Any, name: str | None, depth: int) -> Node:
+        node = {"odict": self.visit_items(value, name, depth)}
+        # Modules keep the versions of their formats beside their state.
+        for attribute, content in vars(value).items():
+            if attribute != "_metadata":
+                what = f"an OrderedDict with the attribute {attribute!r}, which would be lost"
+                raise _CannotSave(f"{what}; delete the attribute or pass OrderedDict(...)")
+            try:
+                node["metadata"] = self.visit(content, _dotted(name, "_metadata"), depth + 1)
+            except _CannotSave as error:
+                error.leave(value, "._metadata")
+        return node
+
+    def visit_items(self, value: Any, name: str | None, depth: int) -> Node:
+        if not set(map(type, value)) <= {str}:
+            return self.visit_pairs(value, name, depth)
+        self.enter(value, depth)
+        prefix = "" if name is None else f"{name}."
+        depth += 1
+        node = {}
+        key = ""
+        try:
+            for key, item in value.items():
+                if not key.isascii():
+                    _check_text(key)
+                visitor = _VISITORS.get(type(item))
+                if visitor is None:
+                    node[key] = self.visit_other(item)
+                else:
+                    node[key] = visitor(self, item, prefix + key, depth)
+        except _CannotSave as error:
+            error.leave(value, _key_step(key))
+        self.open.discard(id(value))
+        return node
+
+    def visit_pairs(self, value: Any, name: str | None, depth: int) -> Node:
+        self.enter(value, depth)
+        node = []
+        key: object = None
+        try:
+            for key, item in value.items():
+                key_node = self.visit_hashable(key, depth + 1, _KEYS)
+                node.append([key_node, self.visit(item, _dotted(name, key_text(key)), depth + 1)])
+        except _CannotSave as error:
+            error.leave(value, _key_step(key))
+        self.open.discard(id(value))
+        return node
+
+    def visit_list(self, value: Any, name: str | None, depth: int) -> Node:
+        self.enter(value, depth)
+        node: list[Node] = []
+        try:
+            for item in value:
+                node.append(self.visit(item, _dotted(name, str(len(node))), depth + 1))
+        except _CannotSave as error:
+            error.leave(value, f"[{len(node)}]")
+        self.open.discard(id(value))
+        return node
+
+    def visit_tuple(self, value: Any, name: str | None, depth: int) -> Node:
+        return {"tuple": self.visit_list(value, name, depth)}
+
+    def visit_set(self, value: Any, name: str | None, depth: int) -> Node:
+        self.only_torch = False
+        self.enter(value, depth)
+        try:
+            nodes = [self.visit_hashable(item, depth + 1, _ELEMENTS) for item in value]
+        except _CannotSave as error:
+            error.leave(value, "")
+        self.open.discard(id(value))
+        # Their order changes from process to process; the same set gives the same file.
+        nodes.sort(key=json.dumps)
+        return {type(value).__name__: nodes}
+
+    def visit_hashable(self, value: Any, depth: int, allowed: str) -> Node:
+        kind = type(value)
+        if kind in (NoneType, bool, int, float, str):
+            return self.visit(value, None, depth)
+        if kind is bytes and len(value) <= INLINE_BYTES_MAX:
+            return self.visit(value, None, depth)
+        if kind is tuple:
+            self.enter(value, depth)
+            nodes = [self.visit_hashable(item, depth + 1, allowed) for item in value]
+            self.open.discard(id(value))
+            return {"tuple": nodes}
+        if kind is frozenset and allowed is _ELEMENTS:
+            return self.visit_set(value, None, depth)
+        what = "a dict with a key" if allowed is _KEYS else "a set with an element"
+        if kind is bytes:
+            raise _CannotSave(f"{what} of {len(value)} bytes; {INLINE_BYTES_MAX} are the most")
+        raise _CannotSave(f"{what} of type {_type_name(kind)}; {allowed}")
+
+    # -- values --
+
+    def visit_itself(self, value: Any, name: str | None, depth: int) -> Node:
+        return value
+
+    def visit_int(self, value: Any, name: str | None, depth: int) -> Node:
+        if -(1 << 63) <= value < 1 << 63:
+            return value
+        if value.bit_length() > INT_BITS_MAX:
+            raise _CannotSave(f"an int of {value.bit_length()} bits; {INT_BITS_MAX} are the most")
+        return {"int": hex(value)}
+
+    def visit_float(self, value: Any, name: str | None, depth: int) -> Node:
+        if value - value == 0:
+            return value
+        return {"float": struct.pack(">d", value).hex()}
+
+    def visit_complex(self, value: Any, name: str | None, depth: int) -> Node:
+        self.only_torch = False
+        return {
+            "complex": [self.visit_float(part, name, depth) for part in (value.real, value.imag)]
+        }
+
+    def visit_str(self, value: Any, name: str | None, depth: int) -> Node:
+        if not value.isascii():
+            _check_text(value)
+        return value
+
+    def visit_version(self, value: Any, name: str | None, depth: int) -> Node:
+        self.only_torch = False
+        return self.visit_str(str(value), name, depth)
+
+    def visit_bytes(self, value: Any, name: str | None, depth: int) -> Node:
+        self.only_torch = False
+        array = type(value) is bytearray
+        if len(value) <= INLINE_BYTES_MAX:
+            return {type(value).__name__: base64.b64encode(value).decode()}
+        leaf = BytesLeaf(
+            "bytes" if name is None else name, bytes(value), "bytearray_blob" if array else "blob"
+        )
+        self.leaves.append(leaf)
+        return leaf.node
+
+    def visit_size(self, value: Any, name: str | None, depth: int) -> Node:
+        return {"size": [int(size) for size in value]}
+
+    def visit_dtype(self, value: Any, name: str | None, depth: int) -> Node:
+        return {"dtype": torch_name(value)}
+
+    def visit_device(self, value: Any, name: str | None, depth: int) -> Node:
+        return {"device": str(value)}
+
+    def visit_other(self, value: Any) -> Node:
+        if isinstance(value, np.generic):
+            return self.visit_scalar(value)
+        if isinstance(value, torch.Tensor):
+            raise _CannotSave(f"{_type_name(type(value))}; {_instead_of(value)}")
+        kind = type(value)
+        for base in (dict, list, tuple, set, str, int, float, bytes, np.ndarray):
+            if isinstance(value, base):
+                plain = "np.asarray" if base is np.ndarray else base.__name__
+                name = _type_name(kind)
+                raise _CannotSave(
+                    f"{name}, which would come back as another type; pass {plain}(...); {_ALLOWED}"
+                )
+        raise _CannotSave(f"{_type_name(kind)}; {_ALLOWED}")
+
+    def visit_scalar(self, value: np.generic) -> Node:
+        self.only_torch = False
+        if not is_plain(value.dtype):
+            raise _CannotSave(f"a NumPy scalar of dtype {value.dtype}; {_NO_RECORDS}")
+        if value.itemsize > ITEMSIZE_MAX:
+            size = f"of {value.itemsize} bytes"
+            raise _CannotSave(f"a NumPy scalar {size}; {ITEMSIZE_MAX} are the most")
+        return {"scalar": [value.dtype.str, value.tobytes().hex()]}
+
+    # -- leaves --
+
+    def visit_tensor(self, value: Any, name: str | None, depth: int) -> Node:
+        known = self.known.get(id(value))
+        if known is not None:
+            return self.again(known)
+        try:
+            leaf = TensorLeaf("tensor" if name is None else name, value, _resolved(value))
+        except RuntimeError as error:
+            # Tensors inside of transforms, and some devices, have no address.
+            raise _CannotSave(f"a tensor whose bytes torch won't give: {error}") from None
+        self.known[id(value)] = leaf
+        self.leaves.append(leaf)
+        return leaf.node
+
+    def visit_array(self, value: Any, name: str | None, depth: int) -> Node:
+        self.only_torch = False
+        known = self.known.get(id(value))
+        if known is not None:
+            return self.again(known)
+        if not is_plain(value.dtype):
+            raise _CannotSave(f"a NumPy array of dtype {value.dtype}; {_NO_RECORDS}")
+        if not 0 < value.itemsize <= ITEMSIZE_MAX:
+            size = f"elements of {value.itemsize} bytes"
+            raise _CannotSave(f"a NumPy array with {size}; they have 1 to {ITEMSIZE_MAX}")
+        leaf = ArrayLeaf("tensor" if name is None else name, value)
+        self.known[id(value)] = leaf
+        self.leaves.append(leaf)
+        return leaf.node
+
+    def again(self, leaf: TensorLeaf | ArrayLeaf) -> Node:
+        if leaf.object is None:
+            leaf.object = self.objects
+            self.objects += 1
+        return leaf.node
+
+
+_NO_RECORDS = "records, objects and texts of any length have no bytes to store; pass plain numbers"
+
+
+def _resolved(tensor: torch.Tensor) -> torch.Tensor:
+    """The tensor, without pending conjugation or negation; refuses what has no bytes in a row."""
+    if (
+        tensor.layout is not torch.strided
+        or tensor.is_meta
+        or tensor.is_nested
+        or tensor.is_quantized
+    ):
+        raise _CannotSave(_instead_of(tensor))
+    if not tensor.untyped_storage().nbytes() and tensor.nbytes:
+        raise _CannotSave("a tensor whose memory was given back; gather its shards first")
+    if tensor.is_neg():
+        tensor = tensor.resolve_neg()
+    if tensor.dtype in COMPLEX and tensor.is_conj():
+        tensor = tensor.resolve_conj()
+    return tensor
+
+
+def _instead_of(tensor: torch.Tensor) -> str:
+    """What a tensor is that can't be saved, and what to do."""
+    if tensor.is_meta:
+        return "a tensor on the meta device has no data; load or initialize it first"
+    if tensor.is_quantized:
+        return (
+            "a quantized tensor; save tensor.int_repr() with its scales and zero points, "
+            "or tensor.dequantize()"
+        )
+    if tensor.is_nested:
+        return "a nested tensor; save its parts: tensor.unbind()"
+    if tensor.layout is not torch.strided:
+        layout = str(tensor.layout).removeprefix("torch.")
+        return f"a tensor of layout {layout}; save tensor.to_dense()"
+    return (
+        "only plain tensors and parameters can be saved; save the plain tensors inside, such "
+        "as tensor.full_tensor() of a DTensor, or tensor.as_subclass(torch.Tensor)"
+    )
+
+
+def _dotted(name: str | None, step: str) -> str:
+    return step if name is None else f"{name}.{step}"
+
+
+def _check_text(text: str) -> None:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise _CannotSave("a text with lone surrogates, which UTF-8 can't write") from None
+
+
+def _type_name(kind: type) -> str:
+    return (
+        kind.__name__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
+    )
+
+
+_VISITORS: dict[type, Callable[[_Visit, Any, str | None, int], Node]] = {
+    torch.Tensor: _Visit.visit_tensor,
+    torch.nn.Parameter: _Visit.visit_tensor,
+    np.ndarray: _Visit.visit_array,
+    dict: _Visit.visit_dict,
+    OrderedDict: _Visit.visit_odict,
+    Counter: _Visit.visit_counter,
+    list: _Visit.visit_list,
+    tuple: _Visit.visit_tuple,
+    set: _Visit.visit_set,
+    frozenset: _Visit.visit_set,
+    NoneType: _Visit.visit_itself,
+    bool: _Visit.visit_itself,
+    int: _Visit.visit_int,
+    float: _Visit.visit_float,
+    complex: _Visit.visit_complex,
+    str: _Visit.visit_str,
+    TorchVersion: _Visit.visit_version,
+    bytes: _Visit.visit_bytes,
+    bytearray: _Visit.visit_bytes,
+    torch.Size: _Visit.visit_size,
+    torch.dtype: _Visit.visit_dtype,
+    torch.device: _Visit.visit_device,
+}

@@ -1,0 +1,115 @@
+"""Parts of a tree of nodes: by dotted path, and the stored tensors that they need."""
+
+from __future__ import annotations
+
+import difflib
+import itertools
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from tensorferry._errors import NotFound
+from tensorferry._structure.values import VALUES, key_text
+
+_LEAVES = ("tensor", "array", "blob", "bytearray_blob")
+_CONTAINERS = ("dict", "odict", "counter", "tuple")
+
+SUGGESTED_FROM_MAX = 5000
+"""Paths that are compared with one that does not exist."""
+
+
+def select(node: Any, keys: Sequence[str]) -> dict[str, Any]:
+    """The subtrees at dotted paths, such as ``"model"`` or ``"optimizer.state.3"``.
+
+    Keys may contain dots themselves; ``"a.b"`` finds what ``names`` of tensors would suggest.
+    """
+    return {key: _find_or_raise(node, key) for key in keys}
+
+
+def names(node: Any) -> list[str]:
+    """The stored tensors that a tree needs, each once, in order."""
+    found = (leaf if type(leaf) is str else leaf["name"] for leaf in leaves(node))
+    return list(dict.fromkeys(found))
+
+
+def leaves(node: Any) -> list[Any]:
+    """What a tree says of stored tensors: a name, or an object with one."""
+    found: list[Any] = []
+    _collect(node, found)
+    return found
+
+
+def _collect(node: Any, found: list[Any]) -> None:
+    if type(node) is list:
+        for item in node:
+            _collect(item, found)
+    elif type(node) is dict:
+        for tag, content in node.items():
+            if tag in _LEAVES:
+                found.append(content)
+            elif tag == "metadata":
+                _collect(content, found)
+            elif tag in _CONTAINERS:
+                # Keys hold no tensors.
+                items = content.values() if type(content) is dict else content
+                for item in items:
+                    _collect(item if type(content) is dict or tag == "tuple" else item[1], found)
+
+
+def _find_or_raise(node: Any, key: str) -> Any:
+    found = next(_find(node, key), None)
+    if found is not None:
+        return found[0]
+    paths = itertools.islice(_paths(node, ""), SUGGESTED_FROM_MAX)
+    near = difflib.get_close_matches(key, list(paths), n=3)
+    hint = f"; close to it: {', '.join(map(repr, near))}" if near else ""
+    if not hint and (top := [name for name, _ in _children(node)][:10]):
+        hint = f"; at the top there are {', '.join(map(repr, top))}"
+    raise NotFound(f"the checkpoint has nothing at {key!r}{hint}")
+
+
+def _find(node: Any, path: str) -> Iterator[tuple[Any]]:
+    """Every node at a path: where keys contain dots, there may be several ways to split it."""
+    for name, item in _children(node):
+        if path == name:
+            yield (item,)
+        elif path.startswith(f"{name}."):
+            yield from _find(item, path[len(name) + 1 :])
+
+
+def _paths(node: Any, prefix: str) -> Iterator[str]:
+    """All paths, those of a container before those inside of its items."""
+    children = _children(node)
+    yield from (prefix + name for name, _ in children)
+    for name, item in children:
+        yield from _paths(item, f"{prefix}{name}.")
+
+
+def _children(node: Any) -> list[tuple[str, Any]]:
+    """What a container holds, by the names that flattening gives."""
+    if type(node) is list:
+        return [(str(index), item) for index, item in enumerate(node)]
+    if type(node) is not dict:
+        return []
+    for tag in _CONTAINERS:
+        content = node.get(tag)
+        if type(content) is dict:
+            return list(content.items())
+        if type(content) is list and tag == "tuple":
+            return _children(content)
+        if type(content) is list:
+            return [(_shown(key), item) for key, item in content]
+    return []
+
+
+def _shown(key: Any) -> str:
+    """A key as flattening shows it in names."""
+    return key_text(_key(key))
+
+
+def _key(node: Any) -> Any:
+    if type(node) is not dict:
+        return node
+    ((tag, content),) = node.items()
+    if tag == "tuple":
+        return tuple(map(_key, content))
+    return VALUES[tag](content)
