@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use tensorferry::checkpoint::{self, Dtype, Header, Options, Report, STRUCTURE, Tensor, Wanted};
+use tensorferry::io::Priority;
 use tensorferry::memory::{Block, Foreign, Pool};
 use tensorferry::{Error, Kind, Result, Size};
 
@@ -27,54 +28,95 @@ type Described = (String, &'static str, Vec<u64>, u64);
 /// Where saves are staged; made at the first save, and anew when another size is asked for.
 static STAGING: Mutex<Option<(Size, Pool)>> = Mutex::new(None);
 
+/// How to save.
+#[derive(FromPyObject)]
+#[pyo3(from_item_all)]
+pub struct How {
+    tool: String,
+    durable: bool,
+    checksum: bool,
+    staging: SizeArgument,
+}
+
 /// Saves and waits for it.
 ///
 /// The memory at each address is contiguous, as long as shape and dtype say, and alive and
 /// unchanged until this returns; for a tensor without one, `materialize(number)` gives an address and
 /// what keeps the memory there.
 #[pyfunction]
-#[pyo3(signature = (path, tensors, materialize, *, structure, tool, durable, checksum, staging))]
-#[expect(clippy::too_many_arguments, reason = "they are named in Python")]
-pub fn save<'py>(
-    py: Python<'py>,
+pub fn save(
+    py: Python<'_>,
     path: PathBuf,
     tensors: Vec<Given>,
     materialize: Py<PyAny>,
     structure: String,
-    tool: &str,
-    durable: bool,
-    checksum: bool,
-    staging: SizeArgument,
-) -> PyResult<Bound<'py, PyDict>> {
+    how: How,
+) -> PyResult<Bound<'_, PyDict>> {
     let report = guarded(py, move || {
         let (header, mut source) = lay_out(tensors, materialize, structure)?;
-        let options = options(tool, durable, checksum, staging.0)?;
-        checkpoint::save(&shared()?, &path, header, &mut source, &options)
+        checkpoint::save(&shared()?, &path, header, &mut source, &options(&how)?)
     })?;
     as_dict(py, &report)
 }
 
 /// Saves, and returns as soon as all tensors are in staging memory.
 #[pyfunction]
-#[pyo3(signature = (path, tensors, materialize, *, structure, tool, durable, checksum, staging))]
-#[expect(clippy::too_many_arguments, reason = "they are named in Python")]
 pub fn save_behind(
     py: Python<'_>,
     path: PathBuf,
     tensors: Vec<Given>,
     materialize: Py<PyAny>,
     structure: String,
-    tool: &str,
-    durable: bool,
-    checksum: bool,
-    staging: SizeArgument,
+    how: How,
 ) -> PyResult<Saving> {
     let saving = guarded(py, move || {
         let (header, mut source) = lay_out(tensors, materialize, structure)?;
-        let options = options(tool, durable, checksum, staging.0)?;
-        checkpoint::save_behind(&shared()?, &path, header, &mut source, &options)
+        checkpoint::save_behind(&shared()?, &path, header, &mut source, &options(&how)?)
     })?;
     Ok(Saving(Mutex::new(State::Running(saving))))
+}
+
+/// A file that another library writes, and that is then put in its place like our own.
+#[pyclass(frozen, module = "tensorferry._lib")]
+pub struct Draft(Mutex<Option<checkpoint::Draft>>);
+
+#[pymethods]
+impl Draft {
+    #[new]
+    fn new(py: Python<'_>, path: PathBuf) -> PyResult<Self> {
+        guarded(py, move || {
+            let draft = checkpoint::Draft::create(&shared()?, &path, false)?;
+            Ok(Self(Mutex::new(Some(draft))))
+        })
+    }
+
+    /// Where to write.
+    #[getter]
+    fn path(&self, py: Python<'_>) -> PyResult<PathBuf> {
+        let draft = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let path = draft.as_ref().map(|draft| draft.file().path().to_owned());
+        path.ok_or_else(|| exception(py, &gone()))
+    }
+
+    /// Puts the file in its place.
+    fn publish(&self, py: Python<'_>, durable: bool) -> PyResult<()> {
+        guarded(py, || {
+            let draft = self.0.lock().unwrap_or_else(PoisonError::into_inner).take();
+            draft.ok_or_else(gone)?.publish(durable, Priority::Waiting)
+        })
+    }
+
+    /// Removes what was not published.
+    fn discard(&self, py: Python<'_>) -> PyResult<()> {
+        guarded(py, || {
+            drop(self.0.lock().unwrap_or_else(PoisonError::into_inner).take());
+            Ok(())
+        })
+    }
+}
+
+fn gone() -> Error {
+    Error::new(Kind::Closed, "the draft was published or discarded")
 }
 
 fn lay_out(
@@ -94,13 +136,15 @@ fn lay_out(
     Ok((Header::lay_out(named, metadata)?, Memory { places, materialize }))
 }
 
-fn options(tool: &str, durable: bool, checksum: bool, staging: Size) -> Result<Options> {
-    let mut pool = STAGING.lock().unwrap_or_else(PoisonError::into_inner);
-    let staging = match &*pool {
-        Some((size, pool)) if *size == staging => pool.clone(),
-        _ => pool.insert((staging, checkpoint::staging(staging.0)?)).1.clone(),
+fn options(how: &How) -> Result<Options> {
+    let tool = checkpoint::tool(&how.tool)?;
+    let SizeArgument(size) = how.staging;
+    let mut staging = STAGING.lock().unwrap_or_else(PoisonError::into_inner);
+    let pool = match &*staging {
+        Some((made, pool)) if *made == size => pool.clone(),
+        _ => staging.insert((size, checkpoint::staging(size.0)?)).1.clone(),
     };
-    Ok(Options { tool: checkpoint::tool(tool)?, durable, checksum, staging })
+    Ok(Options { tool, durable: how.durable, checksum: how.checksum, staging: pool })
 }
 
 /// The tensors' memory.

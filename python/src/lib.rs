@@ -29,6 +29,7 @@ fn _lib(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<memory::Buffer>()?;
     module.add_class::<checkpoint::Checkpoint>()?;
     module.add_class::<checkpoint::Saving>()?;
+    module.add_class::<checkpoint::Draft>()?;
     module.add_function(wrap_pyfunction!(checkpoint::save, module)?)?;
     module.add_function(wrap_pyfunction!(checkpoint::save_behind, module)?)?;
     module.add_function(wrap_pyfunction!(checkpoint::is_warm, module)?)?;

@@ -43,6 +43,9 @@ OF_TORCH: dict[torch.dtype, str] = {
 }
 """The name under which safetensors stores a dtype of torch. The others are stored as bytes."""
 
+BY_NAME: dict[str, torch.dtype] = {stored: dtype for dtype, stored in OF_TORCH.items()}
+"""And back."""
+
 OF_NUMPY: dict[str, str] = {
     np.dtype(name).str: stored
     for name, stored in _NAMES.items()

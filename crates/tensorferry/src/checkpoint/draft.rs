@@ -37,7 +37,7 @@ const NAME_BYTES_MAX: usize = 200;
 const ATTEMPTS_MAX: u32 = 100;
 
 /// A file that has not got its name yet.
-pub(super) struct Draft {
+pub struct Draft {
     engine: Arc<dyn Engine>,
     file: File,
     path: PathBuf,
@@ -73,6 +73,7 @@ impl Draft {
         Err(Error::new(Kind::Io, "somebody keeps removing drafts").with("file", path.display()))
     }
 
+    /// The file to write to.
     pub fn file(&self) -> &File {
         &self.file
     }

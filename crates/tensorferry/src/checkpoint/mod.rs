@@ -44,6 +44,7 @@ mod turn;
 mod window;
 
 pub use behind::{Saving, save_behind};
+pub use draft::Draft;
 pub use dtype::Dtype;
 pub use feed::Source;
 pub use header::{DATA_ALIGNMENT, HEADER_BYTES_MAX, Header, METADATA, Tensor};

@@ -1,0 +1,110 @@
+"""A safetensors file that is open: its tensors into memory of their own, or mapped."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import torch
+
+from tensorferry import _lib
+from tensorferry._checkpoint.location import MapLocation, is_meta, placer
+from tensorferry._errors import InvalidInput, NotFound, Unsupported
+from tensorferry._structure import build, names, parse, select
+from tensorferry._structure.dtypes import BY_NAME
+
+SMALL_BYTES = 256 << 10
+"""Smaller tensors lie in torch's own memory; larger ones each in pages of their own."""
+
+
+class Opened:
+    """A file, judged; ``verify`` says whether its checksums are verified."""
+
+    def __init__(
+        self, path: str | os.PathLike[str], *, tool: str | None = None, verify: bool = True
+    ) -> None:
+        self.path = os.fspath(path)
+        self.core = _lib.Checkpoint(self.path, tool=tool, verify=verify)
+        self.tensors = self.core.tensors()
+        self.numbers = {tensor[0]: number for number, tensor in enumerate(self.tensors)}
+        self.metadata = self.core.metadata()
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all tensors."""
+        return sum(tensor[3] for tensor in self.tensors)
+
+    def node(self) -> Any:
+        """The object that the file holds: what was saved, or its tensors by name."""
+        text = self.metadata.get("tensorferry")
+        if text is not None:
+            return parse(text).object
+        return {"dict": {tensor[0]: {"tensor": tensor[0]} for tensor in self.tensors}}
+
+    def object(
+        self, *, keys: Sequence[str] | None, mmap: bool, map_location: MapLocation = None
+    ) -> Any:
+        """Loads the object, or the parts at these paths."""
+        node = self.node()
+        if keys is not None:
+            node = {"dict": select(node, _as_keys(keys))}
+        needed = names(node)
+        if is_meta(map_location):
+            fetched = {name: self._empty(name, "meta") for name in needed}
+        else:
+            fetched = self.mapped(needed) if mmap else self.owned(needed)
+        return build(node, fetched.pop, placer(map_location))
+
+    def owned(self, wanted: Iterable[str]) -> dict[str, torch.Tensor]:
+        """Tensors in memory of their own, verified."""
+        made: dict[str, torch.Tensor | None] = {}
+        requests: list[tuple[int, int | None]] = []
+        for name in wanted:
+            small = self.tensors[self._number(name)][3] < SMALL_BYTES
+            made[name] = tensor = self._empty(name) if small else None
+            requests.append((self.numbers[name], None if tensor is None else tensor.data_ptr()))
+        buffers = self.core.load(requests)
+        return {
+            name: self._over(name, buffer) if tensor is None else tensor
+            for (name, tensor), buffer in zip(made.items(), buffers, strict=True)
+        }
+
+    def mapped(self, wanted: Iterable[str]) -> dict[str, torch.Tensor]:
+        """Tensors as parts of a private mapping of the file."""
+        buffers = self.core.map()
+        return {name: self._over(name, buffers[self._number(name)]) for name in wanted}
+
+    def dtype(self, name: str) -> torch.dtype:
+        """A tensor's dtype in the file."""
+        stored = self.tensors[self._number(name)][1]
+        dtype = BY_NAME.get(stored)
+        if dtype is None:
+            raise Unsupported(f"this torch ({torch.__version__}) has no dtype {stored}")
+        return dtype
+
+    def shape(self, name: str) -> list[int]:
+        """A tensor's shape in the file."""
+        return self.tensors[self._number(name)][2]
+
+    def _number(self, name: str) -> int:
+        number = self.numbers.get(name)
+        if number is None:
+            raise NotFound(f"the file has no tensor {name!r} (file: {self.path})")
+        return number
+
+    def _empty(self, name: str, device: str = "cpu") -> torch.Tensor:
+        return torch.empty(self.shape(name), dtype=self.dtype(name), device=device)
+
+    def _over(self, name: str, buffer: _lib.Buffer | None) -> torch.Tensor:
+        if not buffer:
+            return self._empty(name)
+        return torch.frombuffer(buffer, dtype=self.dtype(name)).view(self.shape(name))
+
+
+def _as_keys(keys: Sequence[str]) -> list[str]:
+    keys = [keys] if isinstance(keys, str) else list(keys)
+    for key in keys:
+        if not isinstance(key, str):
+            raise InvalidInput(f"keys are dotted paths such as 'model.weight', not {key!r}")
+    return keys

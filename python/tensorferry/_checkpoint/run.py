@@ -1,0 +1,76 @@
+"""Saving and loading, once it is known what, where and how."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+from tensorferry import _lib
+from tensorferry._checkpoint.recognise import recognise
+from tensorferry._checkpoint.report import SaveReport
+from tensorferry._checkpoint.tools import (
+    BUFFERED,
+    DIRECT,
+    TOOLS,
+    CoreTool,
+    LoadOptions,
+    SaveOptions,
+    Tool,
+    tool_named,
+)
+from tensorferry._errors import InvalidInput
+from tensorferry._structure import Flat, flatten
+
+STAGING_SHARE = 8
+"""By default, one in so many bytes of the machine's memory may be used for staging."""
+
+STAGING_BYTES_MIN, STAGING_BYTES_MAX = 256 << 20, 8 << 30
+
+
+def staging_bytes(asked: str | int | None) -> int:
+    """How much memory saves may stage in."""
+    if asked is not None:
+        return _lib.parse_size(asked)
+    memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    return min(max(memory // STAGING_SHARE, STAGING_BYTES_MIN), STAGING_BYTES_MAX)
+
+
+def save_with(tool: Tool, obj: object, flat: Flat, path: str, options: SaveOptions) -> SaveReport:
+    """Saves with this tool, or says why it can't."""
+    reason = tool.refuses(flat)
+    if reason is not None:
+        raise InvalidInput(f"can't save with the tool {tool.name!r}: {reason}")
+    return SaveReport.of(path, tool.save(obj, flat, path, options))
+
+
+def save_behind(
+    obj: object, path: str, tool: str, options: SaveOptions
+) -> _lib.Saving:
+    """Starts a save that goes on behind the caller."""
+    chosen = DIRECT if tool == "auto" else tool_named(tool)
+    flat = flatten(obj)
+    if not isinstance(chosen, CoreTool):
+        raise InvalidInput(f"the tool {tool!r} can't save behind its caller; use 'direct'")
+    reason = chosen.refuses(flat)
+    if reason is not None:
+        raise InvalidInput(f"can't save with the tool {tool!r}: {reason}")
+    return chosen.save_behind(flat, path, options)
+
+
+def load_with(tool: str, path: str, options: LoadOptions) -> Any:
+    """Loads with this tool; with ``"auto"``, as what the file is and what is cached suggest."""
+    found = recognise(path)
+    if found == "index":
+        from tensorferry._checkpoint import ranks
+
+        return ranks.load(path, options, rank=0, world_size=1)
+    if tool != "auto":
+        chosen = tool_named(tool)
+        if chosen.format != found:
+            hint = f"it is a {found} file"
+            raise InvalidInput(f"the tool {tool!r} can't read this file: {hint} (file: {path})")
+        return chosen.load(path, options)
+    if found != "safetensors":
+        return TOOLS[found].load(path, options)
+    warm = os.path.isfile(path) and _lib.is_warm(path)
+    return (BUFFERED if warm else DIRECT).load(path, options)

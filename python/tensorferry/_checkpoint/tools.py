@@ -1,0 +1,215 @@
+"""Tools: the ways between an object and a file. Each writes or reads one format.
+
+The first three are the core's and share a format, safetensors. The others are what users have
+today; they are here because a dictionary of tools can only learn what is fastest if it may try
+them. Whoever writes, the file takes its place whole or not at all.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+
+from tensorferry import _lib
+from tensorferry._checkpoint.location import MapLocation, placer
+from tensorferry._checkpoint.opened import Opened
+from tensorferry._checkpoint.recognise import Format
+from tensorferry._errors import Corrupt, InvalidInput, Unsupported
+from tensorferry._structure import Flat, structure_text
+
+
+@dataclass(frozen=True, slots=True)
+class SaveOptions:
+    """How to save."""
+
+    durable: bool = True
+    checksum: bool = True
+    staging: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class LoadOptions:
+    """What to load, and where to."""
+
+    keys: Sequence[str] | None = None
+    mmap: bool = False
+    verify: bool = True
+    map_location: MapLocation = None
+
+
+class Tool(Protocol):
+    """One way between an object and a file."""
+
+    name: str
+    format: Format
+    writes: bool
+
+    def refuses(self, flat: Flat) -> str | None:
+        """Why an object can't be saved this way, if it can't."""
+        ...
+
+    def save(
+        self, obj: object, flat: Flat, path: str, options: SaveOptions
+    ) -> dict[str, Any]: ...
+
+    def load(self, path: str, options: LoadOptions) -> Any: ...
+
+
+class CoreTool:
+    """``direct``, ``buffered`` or ``mapped``, by the Rust core."""
+
+    format: Format = "safetensors"
+
+    def __init__(self, name: str, *, writes: bool = True) -> None:
+        self.name = name
+        self.writes = writes
+
+    def refuses(self, flat: Flat) -> str | None:
+        """Everything that can be flattened can be saved."""
+        return None if self.writes else f"the tool {self.name!r} only reads"
+
+    def save(self, obj: object, flat: Flat, path: str, options: SaveOptions) -> dict[str, Any]:
+        """Saves, and waits until it is done."""
+        return _lib.save(path, *self._given(flat, options))
+
+    def save_behind(self, flat: Flat, path: str, options: SaveOptions) -> _lib.Saving:
+        """Saves, and waits until all tensors are in staging memory."""
+        return _lib.save_behind(path, *self._given(flat, options))
+
+    def _given(self, flat: Flat, options: SaveOptions) -> tuple[Any, ...]:
+        tensors = [(t.name, t.dtype, t.shape, t.address) for t in flat.stored]
+        text = structure_text(flat, checksum=options.checksum, tool=self.name)
+        how = {
+            "tool": self.name,
+            "durable": options.durable,
+            "checksum": options.checksum,
+            "staging": options.staging,
+        }
+        return tensors, lambda number: flat.stored[number].materialize(), text, how
+
+    def load(self, path: str, options: LoadOptions) -> Any:
+        """Loads the object."""
+        opened = Opened(path, tool=self.name, verify=options.verify)
+        return opened.object(
+            keys=options.keys, mmap=options.mmap, map_location=options.map_location
+        )
+
+
+class TorchTool:
+    """``torch.save`` and ``torch.load`` with its safe loader."""
+
+    name = "torch"
+    format: Format = "torch"
+    writes = True
+
+    def refuses(self, flat: Flat) -> str | None:
+        """What the safe loader could not load again."""
+        return None if flat.only_torch else "torch's safe loader could not load it again"
+
+    def save(self, obj: object, flat: Flat, path: str, options: SaveOptions) -> dict[str, Any]:
+        """Saves, and waits until it is done."""
+        return _by_draft(self.name, path, options, lambda draft: torch.save(obj, draft))
+
+    def load(self, path: str, options: LoadOptions) -> Any:
+        """Loads the object."""
+        try:
+            loaded = torch.load(
+                path,
+                map_location=options.map_location,
+                weights_only=True,
+                mmap=options.mmap or None,
+            )
+        except FileNotFoundError:
+            raise
+        except Exception as error:
+            hint = "torch's safe loader can't load the file"
+            raise Corrupt(f"{hint}: {error} (file: {path})") from error
+        return loaded if options.keys is None else _parts(loaded, options.keys)
+
+
+class NumpyTool:
+    """``numpy.save`` and ``numpy.load``, for one tensor."""
+
+    name = "numpy"
+    format: Format = "numpy"
+    writes = True
+
+    def refuses(self, flat: Flat) -> str | None:
+        """Anything but one tensor."""
+        return None if flat.single else "a .npy file holds one tensor of a dtype that NumPy knows"
+
+    def save(self, obj: object, flat: Flat, path: str, options: SaveOptions) -> dict[str, Any]:
+        """Saves, and waits until it is done."""
+        array = obj.detach().cpu().numpy() if isinstance(obj, torch.Tensor) else np.asarray(obj)
+
+        def write(draft: Path) -> None:
+            with draft.open("wb") as file:
+                np.save(file, array, allow_pickle=False)
+
+        return _by_draft(self.name, path, options, write)
+
+    def load(self, path: str, options: LoadOptions) -> torch.Tensor:
+        """Loads the tensor."""
+        if options.keys is not None:
+            raise InvalidInput(f"a .npy file has no parts to choose by keys (file: {path})")
+        try:
+            array = np.load(path, mmap_mode="c" if options.mmap else None, allow_pickle=False)
+        except (ValueError, EOFError) as error:
+            raise Corrupt(f"not a .npy file that can be loaded: {error} (file: {path})") from error
+        try:
+            tensor = torch.from_numpy(array)
+        except TypeError as error:
+            raise Unsupported(f"torch has no such dtype: {error} (file: {path})") from error
+        return placer(options.map_location)(tensor, "cpu")
+
+
+def _by_draft(name: str, path: str, options: SaveOptions, write: Any) -> dict[str, Any]:
+    began = time.perf_counter()
+    draft = _lib.Draft(path)
+    try:
+        write(draft.path)
+        size = os.path.getsize(draft.path)
+        written = time.perf_counter()
+        draft.publish(options.durable)
+    finally:
+        draft.discard()
+    done = time.perf_counter()
+    return {
+        "bytes": size,
+        "seconds": done - began,
+        "staged_seconds": written - began,
+        "waited_seconds": 0.0,
+        "sync_seconds": done - written,
+        "tool": name,
+    }
+
+
+def _parts(loaded: Any, keys: Sequence[str]) -> dict[str, Any]:
+    """Parts of an object that is there already, by the paths of a checkpoint of ours."""
+    from tensorferry._checkpoint.parts import part
+
+    return {key: part(loaded, key) for key in ([keys] if isinstance(keys, str) else keys)}
+
+
+DIRECT = CoreTool("direct")
+BUFFERED = CoreTool("buffered")
+MAPPED = CoreTool("mapped", writes=False)
+TOOLS: dict[str, Tool] = {
+    tool.name: tool for tool in (DIRECT, BUFFERED, MAPPED, TorchTool(), NumpyTool())
+}
+
+
+def tool_named(name: str) -> Tool:
+    """The tool of this name."""
+    tool = TOOLS.get(name)
+    if tool is None:
+        known = ", ".join(map(repr, TOOLS))
+        raise InvalidInput(f"{name!r} is no tool; choose 'auto' or one of {known}")
+    return tool

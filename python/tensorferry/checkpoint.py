@@ -1,0 +1,219 @@
+"""Checkpoints: objects with tensors to a file and back, at the speed of the disk.
+
+::
+
+    ferry.save(model.state_dict(), "model.ferry")
+    state = ferry.load("model.ferry")
+
+    job = ferry.save_async(state, "model.ferry")    # held only while the tensors are copied
+    ...                                             # train on
+    job.wait()
+
+A checkpoint is a safetensors file, which every tool of the ecosystem reads. A save replaces the old
+file whole or not at all, survives a power cut once it returns, and is verified when it is loaded.
+Nothing is pickled.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self, TypeAlias
+
+from tensorferry._checkpoint.jobs import SaveJob, raise_earlier_failure
+from tensorferry._checkpoint.report import SaveReport
+from tensorferry._errors import InvalidInput
+
+if TYPE_CHECKING:
+    import torch
+
+    from tensorferry._checkpoint.location import MapLocation
+
+__all__ = ["SaveJob", "SaveReport", "load", "safe_open", "save", "save_async"]
+
+PathLike: TypeAlias = str | os.PathLike[str]
+
+
+def save(
+    obj: object,
+    path: PathLike,
+    *,
+    tool: str = "auto",
+    goal: str = "w",
+    durable: bool = True,
+    checksum: bool = True,
+    rank: int | None = None,
+    world_size: int | None = None,
+    sharded: Mapping[str, int] | None = None,
+    replicated: Sequence[str] | bool = False,
+) -> SaveReport:
+    """Saves an object as the file ``path``.
+
+    The object consists of dicts, lists, tuples, tensors, parameters, arrays and plain values, nested
+    at will; tensors that share memory are stored once and share it again when loaded. Anything else
+    is an ``InvalidInput`` that names its place, before a byte is written.
+
+    ``tool``: ``"direct"`` (around the page cache), ``"buffered"``, ``"torch"`` (a ``.pt`` file),
+    ``"numpy"`` (a ``.npy`` file, for one tensor), or ``"auto"``: whichever of the first two has
+    turned out faster here, for the ``goal`` of fast writing (``"w"``), reading (``"r"``) or both
+    (``"w+r"``). ``durable``: it survives a power cut once this returns. ``checksum``: whether
+    tensors and header are checksummed.
+
+    With ``rank`` and ``world_size``, each rank saves its own object to a file of its own beside
+    ``path``, which becomes an index of them when the last rank is done. ``sharded`` says along
+    which dimension tensors are cut evenly between the ranks, by patterns of their names
+    (``{"*.weight": 0}``); ``replicated`` names those that are the same on every rank (True: all
+    others), which are then stored once. Both can be loaded by any number of ranks.
+    """
+    from tensorferry._checkpoint import ranks
+    from tensorferry.tensor_io import default
+
+    raise_earlier_failure()
+    group = ranks.group(rank, world_size, sharded, replicated)
+    chooser = default(tool, goal)
+    if group is None:
+        return chooser.save(obj, path, durable=durable, checksum=checksum)
+    return ranks.save(chooser, obj, os.fspath(path), group, durable=durable, checksum=checksum)
+
+
+def save_async(
+    obj: object,
+    path: PathLike,
+    *,
+    tool: str = "auto",
+    durable: bool = True,
+    checksum: bool = True,
+    staging: str | int | None = None,
+) -> SaveJob:
+    """Saves as ``save`` does, but returns as soon as all tensors are copied to staging memory, and
+    goes on without the GIL.
+
+    ``staging`` bounds that memory (by default an eighth of the machine's, at most 8 GiB); an object
+    that does not fit is streamed through it, and the caller is held a little longer. The memory is
+    kept for the next save. A second save of the same path takes effect after the first.
+    """
+    from tensorferry._checkpoint import run
+    from tensorferry._checkpoint.tools import SaveOptions
+
+    raise_earlier_failure()
+    options = SaveOptions(durable, checksum, run.staging_bytes(staging))
+    name = os.fspath(path)
+    return SaveJob(name, run.save_behind(obj, name, tool, options))
+
+
+def load(
+    path: PathLike,
+    *,
+    map_location: MapLocation = None,
+    keys: Sequence[str] | None = None,
+    mmap: bool | None = None,
+    verify: bool = True,
+    tool: str = "auto",
+    rank: int | None = None,
+    world_size: int | None = None,
+) -> Any:
+    """Loads what was saved; also any safetensors file, a ``.npy`` file (as a tensor) and, by torch's
+    safe loader, a ``.pt`` file. What a file is, its content says.
+
+    ``map_location`` as in ``torch.load``. ``keys`` loads only the parts at these dotted paths
+    (``["model", "optimizer.state.3"]``) and gives a dict of them. ``mmap=True`` maps the file
+    privately: nothing is read, and no tensor verified, before it is used. ``verify`` checks the
+    checksums of header and tensors, where the file has them. ``tool`` insists on one way to read.
+
+    A checkpoint of several ranks is put together again; with ``rank`` and ``world_size``, each of
+    any number of ranks gets its part.
+    """
+    from tensorferry._checkpoint import ranks
+    from tensorferry._checkpoint.tools import LoadOptions
+    from tensorferry.tensor_io import default
+
+    options = LoadOptions(keys, bool(mmap), verify, map_location)
+    group = ranks.group(rank, world_size, None, False)
+    if group is not None:
+        return ranks.load(os.fspath(path), options, rank=group.rank, world_size=group.world_size)
+    return default(tool, "r").load_with(os.fspath(path), options)
+
+
+class safe_open:  # noqa: N801  (the name that users know from safetensors)
+    """A file whose tensors are loaded one by one, by the names they have in it.
+
+    ::
+
+        with ferry.safe_open("model.safetensors") as file:
+            for name in file.keys():
+                tensor = file.get_tensor(name)
+            rows = file.get_slice("embedding.weight")[:1000]
+    """
+
+    def __init__(
+        self,
+        filename: PathLike,
+        framework: str = "pt",
+        device: str | torch.device = "cpu",
+        *,
+        verify: bool = True,
+    ) -> None:
+        from tensorferry._checkpoint.location import placer
+        from tensorferry._checkpoint.opened import Opened
+
+        if framework not in ("pt", "torch", "pytorch"):
+            raise InvalidInput(f"framework is 'pt', not {framework!r}")
+        self._opened = Opened(filename, verify=verify)
+        self._place = placer(device)
+        self._mapped: dict[str, torch.Tensor] | None = None
+
+    def keys(self) -> list[str]:
+        """The names of all tensors."""
+        return sorted(self._opened.numbers)
+
+    def offset_keys(self) -> list[str]:
+        """The names of all tensors, in the order of the file."""
+        return list(self._opened.numbers)
+
+    def metadata(self) -> dict[str, str]:
+        """The texts beside the tensors."""
+        return self._opened.metadata
+
+    def get_tensor(self, name: str) -> torch.Tensor:
+        """One tensor, verified."""
+        return self._place(self._opened.owned([name])[name], "cpu")
+
+    def get_slice(self, name: str) -> Slice:
+        """One tensor, to be indexed before it is read."""
+        self._opened.shape(name)
+        if self._mapped is None:
+            self._mapped = self._opened.mapped(self._opened.numbers)
+        return Slice(self, name, self._mapped[name])
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        value: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._mapped = None
+
+
+class Slice:
+    """A tensor of a file; indexing reads what the index needs, unverified."""
+
+    def __init__(self, file: safe_open, name: str, mapped: torch.Tensor) -> None:
+        self._file = file
+        self._name = name
+        self._tensor = mapped
+
+    def get_shape(self) -> list[int]:
+        """Its shape."""
+        return list(self._tensor.shape)
+
+    def get_dtype(self) -> str:
+        """Its dtype, by the name that the file has for it."""
+        opened = self._file._opened
+        return opened.tensors[opened.numbers[self._name]][1]
+
+    def __getitem__(self, index: Any) -> torch.Tensor:
+        return self._file._place(self._tensor[index].clone(), "cpu")
