@@ -76,6 +76,7 @@ pub mod error;
 pub mod io;
 pub mod memory;
 pub mod metrics;
+pub mod plan;
 pub mod size;
 mod sync;
 pub mod trace;

@@ -1,0 +1,177 @@
+//! What is believed of one tool, at one size class, in one situation.
+//!
+//! The *level* is the logarithm of the seconds, relative to what the built-in table expects. It
+//! wanders: each operation in the situation adds [`WANDER`] to the variance, so that an old
+//! measurement weighs less than a new one and a tool not tried for long becomes doubtful. The update
+//! is Kalman's, made robust:
+//!
+//! - A value far *above* is probably something else that kept the disk busy. Its noise is taken as
+//!   half its distance, so it moves the level little and leaves the doubt large: another look soon.
+//! - A few such values in a row, on one side, are no accident: the level *jumps* to their mean, and the
+//!   caller spreads the news.
+
+use serde::{Deserialize, Serialize};
+
+use crate::error::{Error, Kind, Result};
+
+/// Variance that a level gains with each operation in its situation.
+pub const WANDER: f64 = 1e-4;
+/// No doubt is greater than that between tools of which nothing is known: a factor of about two.
+pub const DOUBT_MAX: f64 = 0.64;
+/// Noise of a tool of which little is known, as a variance: disks have outliers.
+const NOISE_START: f64 = 0.04;
+const NOISE_MIN: f64 = 1e-4;
+const NOISE_MAX: f64 = 4.0;
+/// No time that a clock shows is further than this from the table, as a logarithm.
+const VARIANCE_MAX: f64 = 100.0;
+const LEVEL_MAX: f64 = 60.0;
+/// The noise is a mean over that many values at least, and at most.
+const NOISE_WINDOW: (f64, f64) = (8.0, 64.0);
+/// Standard deviations beyond which a value surprises.
+const SURPRISE: f64 = 2.5;
+/// Surprises in a row, on one side, that make a jump.
+const STREAK: i8 = 3;
+
+/// A level, and how sure it is.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Estimate {
+    pub(super) level: f64,
+    /// Of the level, at `tick`.
+    variance: f64,
+    /// The variance right after the last own value; what came on top may be shared with neighbours.
+    settled: f64,
+    /// Of a single value around the level.
+    noise: f64,
+    tick: u64,
+    pub(super) values: u64,
+    /// Surprises in a row; negative for those below.
+    streak: i8,
+    streak_sum: f64,
+}
+
+/// What a value did to an estimate.
+pub(super) enum Moved {
+    /// The value stood `step` away, where values spread by `spread` and the level had `wandered`; all
+    /// but the first are variances.
+    Followed { step: f64, spread: f64, wandered: f64 },
+    /// The level was wrong by this much.
+    Jumped(f64),
+}
+
+impl Estimate {
+    /// Before the first own value.
+    pub(super) fn new(level: f64, variance: f64, tick: u64) -> Self {
+        let noise = NOISE_START;
+        Self {
+            level,
+            variance,
+            settled: variance,
+            noise,
+            tick,
+            values: 0,
+            streak: 0,
+            streak_sum: 0.0,
+        }
+    }
+
+    pub(super) fn variance_at(&self, tick: u64) -> f64 {
+        let wandered = WANDER * tick.saturating_sub(self.tick) as f64;
+        // A first guess may be more doubtful than the ceiling.
+        (self.variance + wandered).min(DOUBT_MAX.max(self.variance))
+    }
+
+    /// Takes a value in.
+    pub(super) fn follow(&mut self, value: f64, tick: u64) -> Moved {
+        self.age(tick);
+        let step = value - self.level;
+        let spread = self.variance + self.noise;
+        self.values += 1;
+        if let Some(jump) = self.surprised(value, step * step > SURPRISE * SURPRISE * spread) {
+            return Moved::Jumped(jump);
+        }
+        let bound = SURPRISE * spread.sqrt();
+        let step = step.clamp(-bound, bound);
+        self.learn_noise(step);
+        let noise = if step > 0.0 { self.noise.max(step * step / 4.0) } else { self.noise };
+        let (spread, wandered) = (self.variance + noise, self.variance - self.settled);
+        self.level += self.variance / spread * step;
+        self.variance *= noise / spread;
+        self.settled = self.variance;
+        Moved::Followed { step, spread, wandered }
+    }
+
+    /// The same tool at a size near by moved: this one wandered with it, as far as `likeness` goes.
+    pub(super) fn lean(&mut self, moved: (f64, f64, f64), likeness: f64, tick: u64) {
+        let (step, spread, wandered) = moved;
+        self.age(tick);
+        let own = (self.variance - self.settled).max(0.0);
+        let shared = likeness * (own * wandered.max(0.0)).sqrt();
+        self.shift(shared / spread * step);
+        self.variance -= shared * shared / spread;
+    }
+
+    /// Something changed: this level did too by `likeness` of the jump, give or take the rest.
+    pub(super) fn shake(&mut self, jump: f64, likeness: f64, nearness: f64, tick: u64) {
+        self.age(tick);
+        self.shift(likeness * jump);
+        self.doubt(nearness * (1.0 - likeness * likeness) * jump * jump);
+    }
+
+    /// Adds to the variance, up to the ceiling.
+    pub(super) fn doubt(&mut self, more: f64) {
+        self.variance = (self.variance + more).min(DOUBT_MAX.max(self.variance));
+    }
+
+    fn shift(&mut self, by: f64) {
+        self.level = (self.level + by).clamp(-LEVEL_MAX, LEVEL_MAX);
+    }
+
+    fn age(&mut self, tick: u64) {
+        self.variance = self.variance_at(tick);
+        self.tick = tick;
+    }
+
+    /// Counts surprises on one side; the last of a streak gives the size of the jump.
+    fn surprised(&mut self, value: f64, surprise: bool) -> Option<f64> {
+        let side = if value > self.level { 1 } else { -1 };
+        if !surprise || self.streak.signum() == -side {
+            (self.streak, self.streak_sum) = (0, 0.0);
+        }
+        if !surprise {
+            return None;
+        }
+        self.streak += side;
+        self.streak_sum += value;
+        if self.streak.abs() < STREAK {
+            return None;
+        }
+        let level = self.streak_sum / f64::from(STREAK);
+        let jump = level - self.level;
+        self.level = level;
+        self.variance = self.noise.max(NOISE_START) / f64::from(STREAK);
+        self.settled = self.variance;
+        (self.streak, self.streak_sum) = (0, 0.0);
+        Some(jump)
+    }
+
+    fn learn_noise(&mut self, step: f64) {
+        let (least, most) = NOISE_WINDOW;
+        let window = (least + self.values as f64).min(most);
+        let seen = (step * step - self.variance).max(NOISE_MIN);
+        self.noise = (self.noise + (seen - self.noise) / window).min(NOISE_MAX);
+    }
+
+    /// Judges a state that came from outside.
+    pub(super) fn check(&self, tick: u64) -> Result<()> {
+        let sound = self.tick <= tick
+            && self.level.abs() <= LEVEL_MAX
+            && (0.0..=VARIANCE_MAX).contains(&self.variance)
+            && (0.0..=VARIANCE_MAX).contains(&self.settled)
+            && (NOISE_MIN..=NOISE_MAX).contains(&self.noise)
+            && self.streak.abs() < STREAK
+            && self.streak_sum.abs() <= 1e4
+            && self.values > 0;
+        if sound { Ok(()) } else { Err(Error::new(Kind::Corrupt, "an estimate is out of bounds")) }
+    }
+}

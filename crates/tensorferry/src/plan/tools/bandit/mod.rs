@@ -1,0 +1,186 @@
+//! Our algorithm: estimates that age, and looks that pay.
+//!
+//! For each (situation, tool, size class) an [`estimate`] is kept of how long the tool takes. A choice
+//! takes the tool believed best, unless a *look* at another one is worth more than it costs:
+//!
+//! ```text
+//!   worth   chance and size of the saving, by the doubt in both estimates,
+//!           times the operations that may profit: as many as there were so far, within limits
+//!   cost    the seconds that it is believed to take longer, doubt included
+//! ```
+//!
+//! So a tool that is surely several times slower is all but never looked at, one that is nearly as
+//! fast often, and one that was not tried for long again some time, because its doubt grows.
+//!
+//! *Bound.* Looks after the first at a (situation, tool, class) are paid from a ledger: their believed
+//! extra seconds stay below [`LOOK_SHARE`] of the seconds spent in that situation and class. A first
+//! look is free of the ledger, not of the comparison of worth and cost.
+//!
+//! *Sizes.* A class without values of its own starts from those of the same tool below and above, the
+//! nearer the more, and from what the other tools show of this machine ([`belief`]). When a tool's
+//! estimate wanders, the stale ones of its neighbours wander along.
+//!
+//! *Drift.* A jump of one estimate shakes the others of its situation: their levels shift by a part
+//! and their doubt grows, so that they get a look.
+//!
+//! There is no randomness: the same operations give the same choices. At most
+//! `4 * 5 * SizeClass::COUNT` estimates exist.
+
+mod belief;
+mod choice;
+mod estimate;
+mod ledger;
+mod prior;
+mod show;
+mod state;
+#[cfg(test)]
+#[cfg(not(loom))]
+mod tests;
+mod value;
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use self::choice::{Candidate, choose};
+use self::estimate::{DOUBT_MAX, Estimate, Moved};
+use self::ledger::Ledger;
+use self::state::State;
+use super::ask::{Goal, Load, Observed, Reading, Save, Situation};
+use super::class::SizeClass;
+use super::tool::{Format, Tool, Tools};
+use crate::error::Result;
+
+/// Believed extra seconds of looks stay below this share of the seconds spent.
+pub const LOOK_SHARE: f64 = 0.015;
+
+/// Estimates of one tool at neighbouring classes wander alike by this factor for each class between.
+const CLASS_LIKENESS: f64 = 0.85;
+/// Two tools jump alike by this factor.
+const TOOL_LIKENESS: f64 = 0.5;
+/// Classes further away than this have nothing to do with one another.
+const REACH: u8 = 8;
+
+type Key = (Situation, Tool, SizeClass);
+
+/// Estimates and ledgers; see the [module](self).
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[serde(try_from = "State", into = "State")]
+pub struct Bandit {
+    estimates: BTreeMap<Key, Estimate>,
+    ledgers: BTreeMap<(Situation, SizeClass), Ledger>,
+    /// Operations so far, by situation.
+    ticks: [u64; 4],
+}
+
+impl Bandit {
+    /// The tool to write with.
+    pub fn choose_write(&mut self, goal: Goal, save: &Save) -> Result<Tool> {
+        let writers = save.writers()?;
+        let mut candidates = self.candidates(goal, save, writers);
+        if goal == Goal::Read {
+            candidates = self.one_writer_a_format(save, &candidates);
+        }
+        // A look is paid where its seconds are saved; for both goals by the writes alone.
+        let payer = if goal == Goal::Read { save.reading.into() } else { save.writing.into() };
+        let ledger = self.ledgers.entry((payer, SizeClass::of(save.size))).or_default();
+        Ok(choose(&candidates, ledger).unwrap_or(Tool::Direct))
+    }
+
+    /// The tool to read with.
+    pub fn choose_read(&mut self, load: &Load) -> Result<Tool> {
+        let readers = load.readers()?;
+        let situation = load.reading.into();
+        let candidate = |tool| Candidate {
+            tool,
+            write: None,
+            read: Some(self.belief(situation, tool, load.size)),
+        };
+        let candidates: Vec<_> = readers.into_iter().map(candidate).collect();
+        let ledger = self.ledgers.entry((situation, SizeClass::of(load.size))).or_default();
+        Ok(choose(&candidates, ledger).unwrap_or(load.written_with))
+    }
+
+    /// Learns from an operation.
+    pub fn record(&mut self, observed: &Observed) -> Result<()> {
+        observed.check()?;
+        let Observed { situation, tool, size, seconds, .. } = *observed;
+        let class = SizeClass::of(size);
+        self.ledgers.entry((situation, class)).or_default().record(tool, seconds);
+        let value = observed.ln_seconds() - prior::ln_seconds(situation, tool, size);
+        let tick = self.tick(situation) + 1;
+        self.ticks[situation as usize] = tick;
+        let key = (situation, tool, class);
+        let (level, variance, common) = self.guess(situation, tool, class);
+        let first = || Estimate::new(level, variance + common, tick);
+        let moved = self.estimates.entry(key).or_insert_with(first).follow(value, tick);
+        self.spread(key, &moved, tick);
+        Ok(())
+    }
+
+    /// Forgets how sure it was: every tool gets another look where that may matter.
+    pub fn flush(&mut self) {
+        self.estimates.values_mut().for_each(|estimate| estimate.doubt(DOUBT_MAX));
+        self.ledgers.values_mut().for_each(|ledger| ledger.looked = Tools::default());
+    }
+
+    fn tick(&self, situation: Situation) -> u64 {
+        self.ticks[situation as usize]
+    }
+
+    fn candidates(&self, goal: Goal, save: &Save, writers: Tools) -> Vec<Candidate> {
+        let write = |tool| self.belief(save.writing.into(), tool, save.size);
+        let read = |tool: Tool| self.read_belief(save, save.reading, tool.format());
+        let candidate = |tool| Candidate {
+            tool,
+            write: goal.writes().then(|| write(tool)),
+            read: goal.reads().then(|| read(tool)).flatten(),
+        };
+        writers.into_iter().map(candidate).collect()
+    }
+
+    /// The fastest way to read a format.
+    fn read_belief(&self, save: &Save, reading: Reading, format: Format) -> Option<belief::Belief> {
+        let readers = save.eligible.reading(format).into_iter();
+        let beliefs = readers.map(|tool| self.belief(reading.into(), tool, save.size));
+        beliefs.min_by(|a, b| a.seconds.total_cmp(&b.seconds))
+    }
+
+    /// Where only reading counts, the writers of one format differ in nothing but seconds to write.
+    fn one_writer_a_format(&self, save: &Save, candidates: &[Candidate]) -> Vec<Candidate> {
+        let seconds = |tool| self.belief(save.writing.into(), tool, save.size).seconds;
+        let mut kept: Vec<Candidate> = Vec::with_capacity(candidates.len());
+        for candidate in candidates {
+            let format = candidate.tool.format();
+            match kept.iter_mut().find(|kept| kept.tool.format() == format) {
+                Some(kept) if seconds(candidate.tool) < seconds(kept.tool) => *kept = *candidate,
+                Some(_) => {}
+                None => kept.push(*candidate),
+            }
+        }
+        kept
+    }
+
+    /// Tells the neighbours what an operation showed.
+    fn spread(&mut self, (situation, tool, class): Key, moved: &Moved, tick: u64) {
+        for ((_, other, near), estimate) in
+            self.estimates.iter_mut().filter(|((found, ..), _)| *found == situation)
+        {
+            let distance = near.distance(class);
+            if distance > REACH || (*other, distance) == (tool, 0) {
+                continue;
+            }
+            let nearness = CLASS_LIKENESS.powi(i32::from(distance));
+            match *moved {
+                Moved::Followed { step, spread, wandered } if *other == tool => {
+                    estimate.lean((step, spread, wandered), nearness, tick);
+                }
+                Moved::Followed { .. } => {}
+                Moved::Jumped(jump) => {
+                    let likeness = if *other == tool { nearness } else { TOOL_LIKENESS * nearness };
+                    estimate.shake(jump, likeness, nearness, tick);
+                }
+            }
+        }
+    }
+}

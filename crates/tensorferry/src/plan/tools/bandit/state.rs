@@ -1,0 +1,83 @@
+//! The bandit's memory as it is kept in JSON: lists, judged when they come back.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use super::estimate::Estimate;
+use super::ledger::Ledger;
+use super::{Bandit, Key};
+use crate::error::{Error, Kind, Result};
+use crate::plan::tools::ask::Situation;
+use crate::plan::tools::class::SizeClass;
+use crate::plan::tools::tool::Tool;
+
+/// Operations that a state may have counted: far more than any run has, far less than overflows.
+const TICKS_MAX: u64 = 1 << 52;
+
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct State {
+    ticks: [u64; 4],
+    estimates: Vec<(Situation, Tool, SizeClass, Estimate)>,
+    ledgers: Vec<(Situation, SizeClass, Ledger)>,
+}
+
+impl From<Bandit> for State {
+    fn from(bandit: Bandit) -> Self {
+        let estimate = |((situation, tool, class), estimate)| (situation, tool, class, estimate);
+        let ledger = |((situation, class), ledger)| (situation, class, ledger);
+        Self {
+            ticks: bandit.ticks,
+            estimates: bandit.estimates.into_iter().map(estimate).collect(),
+            ledgers: bandit.ledgers.into_iter().map(ledger).collect(),
+        }
+    }
+}
+
+impl TryFrom<State> for Bandit {
+    type Error = Error;
+
+    fn try_from(state: State) -> Result<Self> {
+        if state.ticks.iter().any(|ticks| *ticks > TICKS_MAX) {
+            return Err(Error::new(Kind::Corrupt, "more operations than can have been"));
+        }
+        Ok(Self {
+            estimates: estimates(state.estimates, state.ticks)?,
+            ledgers: ledgers(state.ledgers)?,
+            ticks: state.ticks,
+        })
+    }
+}
+
+fn estimates(
+    listed: Vec<(Situation, Tool, SizeClass, Estimate)>,
+    ticks: [u64; 4],
+) -> Result<BTreeMap<Key, Estimate>> {
+    let mut estimates = BTreeMap::new();
+    for (position, (situation, tool, class, estimate)) in listed.into_iter().enumerate() {
+        let at = |error: Error| error.with("estimate", position);
+        estimate.check(ticks[situation as usize]).map_err(at)?;
+        if !situation.admits(tool) {
+            return Err(at(Error::new(Kind::Corrupt, format!("{tool} does not write"))));
+        }
+        if estimates.insert((situation, tool, class), estimate).is_some() {
+            return Err(at(Error::new(Kind::Corrupt, "an estimate stands twice")));
+        }
+    }
+    Ok(estimates)
+}
+
+fn ledgers(
+    listed: Vec<(Situation, SizeClass, Ledger)>,
+) -> Result<BTreeMap<(Situation, SizeClass), Ledger>> {
+    let mut ledgers = BTreeMap::new();
+    for (position, (situation, class, ledger)) in listed.into_iter().enumerate() {
+        let at = |error: Error| error.with("ledger", position);
+        ledger.check().map_err(at)?;
+        if ledgers.insert((situation, class), ledger).is_some() {
+            return Err(at(Error::new(Kind::Corrupt, "a ledger stands twice")));
+        }
+    }
+    Ok(ledgers)
+}

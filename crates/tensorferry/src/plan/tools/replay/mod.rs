@@ -1,0 +1,115 @@
+//! Policies compared over a recorded trace.
+//!
+//! At each step a policy chooses a tool to write with, pays the recorded time, and, where the goal
+//! counts reading, chooses a tool to read with among those of the format, and pays that. It learns only
+//! from what it paid. What counts are the seconds of the goal.
+//!
+//! Two oracles stand beside: the *informed* one knows what to expect of each tool (the median for that
+//! size within its phase), the one with *hindsight* knows each single time. A share is an oracle's
+//! seconds over the policy's. Seconds are those of the largest objects, mostly, so shares are given for
+//! each size too, and their geometric mean.
+
+mod comparison;
+mod oracle;
+#[cfg(test)]
+#[cfg(not(loom))]
+pub(super) mod synthetic;
+#[cfg(test)]
+#[cfg(not(loom))]
+mod tests;
+mod trace;
+
+pub use self::comparison::{Comparison, Policy, Shares};
+pub use self::trace::{Step, Times, Trace};
+use super::ask::{Goal, Load, Observed, Save, Situation};
+use super::dictionary::{Dictionary, Explore};
+use super::tool::{Tool, Tools};
+use crate::error::{Error, Kind, Result};
+
+/// How often the paper's dictionaries are flushed, in operations, unless the user says otherwise.
+pub const PAPER_UPDATE_EVERY: u64 = 1000;
+
+/// Replays every policy.
+pub fn compare(trace: &Trace, goal: Goal, paper_update_every: u64) -> Result<Comparison> {
+    trace.check_goal(goal)?;
+    let paid = |choices: &[oracle::Choice]| -> Result<Vec<f64>> {
+        trace.steps.iter().zip(choices).map(|(step, choice)| pay(step, goal, *choice)).collect()
+    };
+    let informed = paid(&oracle::informed(trace, goal))?;
+    let hindsight = paid(&oracle::hindsight(trace, goal))?;
+    let mut comparison = Comparison::new(trace, goal, &informed, &hindsight);
+    let paper = || Dictionary::aware(Explore::Paper, goal);
+    for (name, mut dictionary) in [
+        ("bandit".to_owned(), Dictionary::aware(Explore::Bandit, goal)),
+        (
+            format!("paper, updated every {paper_update_every}"),
+            paper().update_every(Some(paper_update_every))?,
+        ),
+        ("paper, first dictionary".to_owned(), paper()),
+    ] {
+        comparison.add(name, trace, &replay(&mut dictionary, trace, goal)?);
+    }
+    for tool in Tool::ALL {
+        if let Some(choices) = always(tool, trace, goal) {
+            comparison.add(format!("always {tool}"), trace, &paid(&choices)?);
+        }
+    }
+    Ok(comparison)
+}
+
+/// Seconds of the goal at each step, as a dictionary chooses.
+pub fn replay(dictionary: &mut Dictionary, trace: &Trace, goal: Goal) -> Result<Vec<f64>> {
+    trace.check_goal(goal)?;
+    let one = |(number, step)| {
+        play(dictionary, step, goal).map_err(|error: Error| error.with("step", number))
+    };
+    trace.steps.iter().enumerate().map(one).collect()
+}
+
+fn play(dictionary: &mut Dictionary, step: &Step, goal: Goal) -> Result<f64> {
+    let (size, (writing, reading)) = (step.size, step.situation);
+    let write: Tools = step.write.keys().copied().collect();
+    // A tool without a time to read can't be chosen for reading; one that can't write is kept for it.
+    let eligible = if goal.reads() { step.tools() } else { write };
+    let writer = dictionary.choose_write(&Save { size, writing, reading, eligible })?;
+    observe(dictionary, writing.into(), writer, size, &step.write)?;
+    if !goal.reads() {
+        return pay(step, goal, (writer, writer));
+    }
+    let load = Load { size, reading, written_with: writer, eligible: step.readers() };
+    let reader = dictionary.choose_read(&load)?;
+    observe(dictionary, reading.into(), reader, size, &step.read)?;
+    pay(step, goal, (writer, reader))
+}
+
+fn observe(
+    dictionary: &mut Dictionary,
+    situation: Situation,
+    tool: Tool,
+    size: u64,
+    times: &Times,
+) -> Result<()> {
+    let seconds = time(times, tool)?;
+    dictionary.record(&Observed { situation, tool, size, seconds, cpu_seconds: 0.0 })
+}
+
+fn pay(step: &Step, goal: Goal, (writer, reader): oracle::Choice) -> Result<f64> {
+    let write = if goal.writes() { time(&step.write, writer)? } else { 0.0 };
+    let read = if goal.reads() { time(&step.read, reader)? } else { 0.0 };
+    Ok(write + read)
+}
+
+fn time(times: &Times, tool: Tool) -> Result<f64> {
+    let missing = || Error::new(Kind::Internal, format!("{tool} was chosen and has no time"));
+    times.get(&tool).copied().ok_or_else(missing)
+}
+
+/// The same tool at every step, if every step has it.
+fn always(tool: Tool, trace: &Trace, goal: Goal) -> Option<Vec<oracle::Choice>> {
+    let writer = if tool.writes() { tool } else { tool.format().tool() };
+    let fits = |step: &Step| {
+        let writes = step.write.contains_key(&writer) && (tool.writes() || goal.reads());
+        writes && (!goal.reads() || step.read.contains_key(&tool))
+    };
+    trace.steps.iter().all(fits).then(|| vec![(writer, tool); trace.steps.len()])
+}
