@@ -104,8 +104,8 @@ fn stage_all(output: &Output, backlog: &Backlog, source: &mut dyn Source) -> Res
     let feed = Mutex::new(Feed::new(&output.header.tensors, source));
     on_threads(output.threads(), || {
         loop {
-            let load = lock_feed(&feed).next().inspect_err(|_| lock_feed(&feed).fail());
-            let Some(load) = load? else { return Ok(()) };
+            let load = lock_feed(&feed).next()?;
+            let Some(load) = load else { return Ok(()) };
             let memory = output.staging.try_take().unwrap_or_else(|| {
                 backlog.start_writing();
                 output.staging.take()

@@ -52,14 +52,17 @@ impl<'a> Feed<'a> {
         Self { tensors, windows, source, current: None, failed: false }
     }
 
-    /// The next window; `None` after the last, and after [`fail`](Self::fail).
+    /// The next window; `None` after the last, after a source has failed or panicked, and after
+    /// [`fail`](Self::fail).
     pub fn next(&mut self) -> Result<Option<Load>> {
         if self.failed {
             return Ok(None);
         }
         let Some(window) = self.windows.next() else { return Ok(None) };
+        self.failed = true;
         let sources = window.segments.iter().map(|segment| self.source_of(segment.tensor));
         let sources = sources.collect::<Result<_>>()?;
+        self.failed = false;
         Ok(Some(Load { window, sources }))
     }
 
