@@ -6,6 +6,8 @@
 //!   Buffer  one allocation, freed on drop   ┐
 //!   Lease   a slot of a Pool, returned      ├──► Block: what an operation owns while the kernel
 //!   Foreign somebody else's memory, kept    ┘           or a device works on it
+//!      ▲
+//!   Mapped  a file as memory, private; residency: how much of it the kernel has at hand
 //!
 //!   Region  a Block of which many borrow disjoint ranges: an allocation of a device
 //! ```
@@ -24,17 +26,21 @@ pub mod budget;
 
 mod block;
 mod buffer;
+mod mapped;
 mod part;
 mod pool;
 mod process;
 mod region;
+mod residency;
 
 pub use arena::Arena;
 pub use block::{Block, Foreign};
 pub use budget::Budget;
 pub use buffer::{ALIGNMENT, Buffer};
+pub use mapped::{Advice, Mapped};
 pub use part::{Part, Parts};
 pub use pool::{Lease, Pool};
 pub(crate) use process::process_id;
 pub(crate) use region::overlap;
 pub use region::{Reading, Region, Writing};
+pub use residency::residency;
