@@ -7,4 +7,5 @@
 pub mod codec;
 pub mod io;
 pub mod machine;
+pub mod plot;
 pub mod sample;
