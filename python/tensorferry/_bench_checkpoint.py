@@ -63,18 +63,18 @@ class Bench:
         self.measured: dict[str, Any] = {}
 
     def state(self) -> State:
-        """Random tensors, in all as many bytes as was asked for."""
+        """Random tensors, in all as many bytes as was asked for; the same in every process."""
         if self.kept is None:
             import torch
 
             size, tensors = self.shape
-            words = [
-                size // 8 * (i + 1) // tensors - size // 8 * i // tensors for i in range(tensors)
-            ]
-            self.kept = {
-                f"layer.{i}.weight": torch.empty(n, dtype=torch.int64).random_().view(torch.float32)
-                for i, n in enumerate(words)
-            }
+            ends = [size // 8 * i // tensors for i in range(tensors + 1)]
+            random = torch.Generator().manual_seed(1)
+            self.kept = {}
+            for i in range(tensors):
+                words = torch.empty(ends[i + 1] - ends[i], dtype=torch.int64)
+                words.random_(generator=random)
+                self.kept[f"layer.{i}.weight"] = words.view(torch.float32)
         return self.kept
 
     def touched_copy(self) -> State:
