@@ -5,7 +5,7 @@ use super::report::{Measured, Report, Row, Table};
 use crate::plot::{Bar, Bars, Group, Paint, Value};
 
 /// What fits beside a bar.
-const REASON_CHARS_MAX: usize = 60;
+const LABEL_CHARS_MAX: usize = 80;
 
 impl Report {
     /// The figure.
@@ -41,6 +41,12 @@ fn bar(place: usize, row: &Row, unit: Unit) -> Bar {
         _ if row.name.starts_with("fio") => Paint::Limit,
         _ => Paint::Plain,
     };
-    let label = row.label(unit).chars().take(REASON_CHARS_MAX).collect();
-    Bar { name: row.name.into(), value, label, paint }
+    Bar { name: row.name.into(), value, label: shortened(&row.label(unit)), paint }
+}
+
+fn shortened(text: &str) -> String {
+    if text.chars().count() <= LABEL_CHARS_MAX {
+        return text.into();
+    }
+    text.chars().take(LABEL_CHARS_MAX - 1).chain(['…']).collect()
 }

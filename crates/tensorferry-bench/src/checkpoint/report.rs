@@ -114,7 +114,7 @@ impl Row {
     pub(super) fn label(&self, unit: Unit) -> String {
         match (&self.rate, &self.absent) {
             (Some(rate), _) => unit.show(rate.median),
-            (None, Some(reason)) => format!("- ({reason})"),
+            (None, Some(reason)) => format!("absent: {reason}"),
             (None, None) => "-".into(),
         }
     }

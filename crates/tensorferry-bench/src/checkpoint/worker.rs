@@ -100,10 +100,10 @@ impl Worker {
         let (answers, complaints) = listen(&mut child);
         let (hello, owner) = (Hello::default(), option == "--under");
         let mut worker = Self { child, requests, answers, complaints, hello, owner };
-        let hello = worker
-            .receive(HELLO_LIMIT)
-            .map_err(|error| error.with("python", python.display()).of_kind(Kind::Unsupported))?;
-        worker.hello = hello;
+        worker.hello = worker.receive(HELLO_LIMIT).map_err(|error| {
+            let message = "this Python can't measure; install torch and tensorferry into it";
+            Error::new(Kind::Unsupported, message).with("python", python.display()).caused_by(error)
+        })?;
         Ok(worker)
     }
 
