@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use tensorferry::{Error, Result};
+use tensorferry::Result;
 
 use super::Workload;
 use super::cache::prepare;
@@ -62,7 +62,7 @@ impl Contestants<'_> {
         // The state makes room for the processes that follow.
         self.owner.ask(request("forget", workload))?;
         for (contest, entrants) in &mut contests {
-            for entrant in entrants.iter_mut().filter(|_| contest.memory) {
+            for entrant in entrants.iter_mut().filter(|_| weighed(contest, workload)) {
                 steps.next(&format!("{workload}, memory: {}", entrant.entry.name));
                 self.weigh(entrant, workload)?;
             }
@@ -122,8 +122,7 @@ impl Contestants<'_> {
             Unit::StepsPerSecond => answer.count.unwrap_or(0),
         };
         if answer.seconds <= 0.0 || work == 0 {
-            let error = Error::new(tensorferry::Kind::Internal, "Python measured nothing");
-            return Err(error.with("case", case));
+            return Ok(Err("nothing was measured; the state is too small".into()));
         }
         Ok(Ok(Sample {
             rate: work as f64 / answer.seconds,
@@ -169,6 +168,10 @@ fn entries(contest: &Contest, workload: Workload) -> impl Iterator<Item = &'stat
     contest.entries.iter().filter(move |entry| entry.essential || !workload.short)
 }
 
+fn weighed(contest: &Contest, workload: Workload) -> bool {
+    contest.memory && workload.memory
+}
+
 fn table(contest: &Contest, entrants: Vec<Entrant>) -> Table {
     let rows: Vec<Row> = entrants.into_iter().map(Row::of).collect();
     Table::new(contest, rows)
@@ -185,7 +188,7 @@ impl<'a> Steps<'a> {
     pub(super) fn new(workloads: &[Workload], progress: &'a mut dyn FnMut(&str, f64)) -> Self {
         let of = |workload: &Workload| -> usize {
             let turns = |contest: &Contest| {
-                let each = workload.rounds + usize::from(contest.memory);
+                let each = workload.rounds + usize::from(weighed(contest, *workload));
                 entries(contest, *workload).count() * each
             };
             CONTESTS.iter().map(turns).sum()

@@ -62,13 +62,16 @@ pub struct Workload {
     pub rounds: usize,
     /// Only tensorferry, torch and the disk.
     pub short: bool,
+    /// Look at peak memory too, which takes a process for each contestant.
+    pub memory: bool,
 }
 
 impl Workload {
     /// The ones that published figures are from: usual, large, and many small tensors.
-    pub fn full(rounds: usize) -> Vec<Self> {
-        let usual = Self { bytes: 1 << 30, tensors: 16, rounds, short: false };
-        let large = Self { bytes: 5 << 30, tensors: 20, rounds: rounds.div_ceil(2), short: true };
+    pub fn full(rounds: usize, memory: bool) -> Vec<Self> {
+        let usual = Self { bytes: 1 << 30, tensors: 16, rounds, short: false, memory };
+        let rounds = rounds.div_ceil(2);
+        let large = Self { bytes: 5 << 30, tensors: 20, rounds, short: true, memory };
         vec![usual, large, Self { bytes: 5000 * 4096, tensors: 5000, ..usual }]
     }
 }

@@ -27,6 +27,9 @@ pub(crate) struct Args {
     /// Which states to measure, instead of one of --size and --tensors
     #[arg(long, conflicts_with_all = ["size", "tensors"])]
     set: Option<Set>,
+    /// Leave peak memory out, which takes a process for each contestant
+    #[arg(long)]
+    no_memory: bool,
     /// Draw the figures into this file, as SVG
     #[arg(long, value_name = "FILE")]
     plot: Option<PathBuf>,
@@ -43,13 +46,14 @@ enum Set {
 
 pub(crate) fn run(args: &Args, env: &Env) -> Result<()> {
     let (Size(bytes), tensors, rounds) = (args.size, args.tensors, args.samples);
+    let memory = !args.no_memory;
     let plan = Plan {
         directory: args.path.clone(),
         python: env.python.clone().unwrap_or_else(|| "python3".into()),
         command: std::env::args_os().map(|arg| arg.to_string_lossy().into_owned()).collect(),
         workloads: match args.set {
-            Some(Set::Full) => Workload::full(rounds),
-            None => vec![Workload { bytes, tensors, rounds, short: false }],
+            Some(Set::Full) => Workload::full(rounds, memory),
+            None => vec![Workload { bytes, tensors, rounds, short: false, memory }],
         },
     };
     let mut progress = Progress::new();
