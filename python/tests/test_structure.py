@@ -288,7 +288,10 @@ def test_native_arrays_are_stored_under_their_dtype_and_others_as_bytes() -> Non
 )
 def test_numpy_scalars_come_back_as_scalars(scalar: Any) -> None:
     assert_same(again([scalar]), [scalar])
-    assert not structure.flatten(scalar).stored
+    flat = structure.flatten(scalar)
+    assert not flat.stored
+    name, digits = flat.object["scalar"]
+    assert np.dtype(name).itemsize * 2 == len(digits)
 
 
 def test_the_version_of_torch_comes_back_as_a_text() -> None:

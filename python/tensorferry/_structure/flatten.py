@@ -323,7 +323,8 @@ class _Visit:
         if value.itemsize > ITEMSIZE_MAX:
             size = f"of {value.itemsize} bytes"
             raise _CannotSave(f"a NumPy scalar {size}; {ITEMSIZE_MAX} are the most")
-        return {"scalar": [value.dtype.str, value.tobytes().hex()]}
+        # An empty text has no bytes, but gives four.
+        return {"scalar": [value.dtype.str, value.tobytes()[: value.itemsize].hex()]}
 
     # -- leaves --
 
