@@ -705,7 +705,7 @@ REFUSED: list[tuple[Any, str]] = [
     ),
     (
         {np.int64(1): 2},
-        "[1]: a dict with a key of type numpy.int64; "
+        "[np.int64(1)]: a dict with a key of type numpy.int64; "
         "keys are None, bool, int, float, str, bytes or tuples of these",
     ),
     (
