@@ -73,7 +73,8 @@ pub fn save_behind(
         let (header, mut source) = lay_out(tensors, materialize, structure)?;
         checkpoint::save_behind(&shared()?, &path, header, &mut source, &options(&how)?)
     })?;
-    Ok(Saving(Mutex::new(State::Running(saving))))
+    let staged_seconds = saving.staged_seconds();
+    Ok(Saving { state: Mutex::new(State::Running(saving)), staged_seconds })
 }
 
 /// A file that another library writes, and that is then put in its place like our own.
@@ -206,7 +207,10 @@ fn as_dict<'py>(py: Python<'py>, report: &Report) -> PyResult<Bound<'py, PyDict>
 
 /// A save that goes on behind its caller.
 #[pyclass(frozen, module = "tensorferry._lib")]
-pub struct Saving(Mutex<State>);
+pub struct Saving {
+    state: Mutex<State>,
+    staged_seconds: f64,
+}
 
 enum State {
     Running(checkpoint::Saving),
@@ -216,7 +220,7 @@ enum State {
 
 impl Saving {
     fn state(&self) -> std::sync::MutexGuard<'_, State> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Waits at most `limit` for the end, and keeps what came out.
@@ -236,6 +240,12 @@ impl Saving {
 
 #[pymethods]
 impl Saving {
+    /// How long the caller was held.
+    #[getter]
+    fn staged_seconds(&self) -> f64 {
+        self.staged_seconds
+    }
+
     /// Whether waiting would return at once.
     fn done(&self, py: Python<'_>) -> bool {
         py.detach(|| self.settle(Duration::ZERO))

@@ -13,6 +13,7 @@ mod memory;
 mod metrics;
 mod release;
 mod size;
+mod tools;
 
 use pyo3::prelude::*;
 use pyo3::types::PyTuple;
@@ -29,6 +30,7 @@ fn _lib(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<memory::Buffer>()?;
     module.add_class::<checkpoint::Checkpoint>()?;
     module.add_class::<checkpoint::Saving>()?;
+    module.add_class::<tools::Dictionary>()?;
     module.add_class::<checkpoint::Draft>()?;
     module.add_function(wrap_pyfunction!(checkpoint::save, module)?)?;
     module.add_function(wrap_pyfunction!(checkpoint::save_behind, module)?)?;

@@ -20,8 +20,10 @@ from tensorferry._errors import (
     Unsupported,
 )
 from tensorferry._lib import __version__, parse_size
+from tensorferry.checkpoint import SaveJob, SaveReport, load, safe_open, save, save_async
 from tensorferry.io import Engine
 from tensorferry.observe import metrics, prometheus, trace
+from tensorferry.tensor_io import TensorIO
 
 __all__ = [
     "Closed",
@@ -36,12 +38,19 @@ __all__ = [
     "OutOfMemory",
     "OutOfSpace",
     "PermissionDenied",
+    "SaveJob",
+    "SaveReport",
+    "TensorIO",
     "Timeout",
     "Truncated",
     "Unsupported",
     "__version__",
+    "load",
     "metrics",
     "parse_size",
     "prometheus",
+    "safe_open",
+    "save",
+    "save_async",
     "trace",
 ]

@@ -11,6 +11,7 @@ import warnings
 from collections import Counter, OrderedDict, defaultdict, namedtuple
 from collections.abc import Callable
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import numpy as np
@@ -288,7 +289,10 @@ def test_native_arrays_are_stored_under_their_dtype_and_others_as_bytes() -> Non
 )
 def test_numpy_scalars_come_back_as_scalars(scalar: Any) -> None:
     assert_same(again([scalar]), [scalar])
-    assert not structure.flatten(scalar).stored
+    flat = structure.flatten(scalar)
+    assert not flat.stored
+    name, digits = flat.object["scalar"]
+    assert np.dtype(name).itemsize * 2 == len(digits)
 
 
 def test_the_version_of_torch_comes_back_as_a_text() -> None:
@@ -431,6 +435,43 @@ def test_memory_of_one_array_under_two_tensors_is_stored_once_where_they_agree()
     obj = [torch.from_numpy(array), torch.from_numpy(array), torch.from_numpy(array[2:])]
     assert names_of(obj) == ["0", "2"]
     assert_same(again(obj), obj)
+
+
+def random_view(random: Random, raw: torch.Tensor) -> torch.Tensor:
+    dtypes = [torch.uint8, torch.float16, torch.float32, torch.int64, torch.complex128]
+    tensor = raw.view(random.choice(dtypes))
+    count = len(tensor)
+    start = random.randrange(count)
+    tensor = tensor[start : random.randint(start, count) : random.randint(1, 3)]
+    if len(tensor) % 2 == 0 and random.random() < 0.5:
+        tensor = tensor.view(2, -1)
+        tensor = tensor.T if random.random() < 0.5 else tensor
+    if random.random() < 0.1:
+        tensor = tensor.unsqueeze(0).expand(2, *tensor.shape)
+    return tensor
+
+
+def reach(tensor: torch.Tensor) -> range:
+    """The bytes from the first to the last."""
+    steps = zip(tensor.shape, tensor.stride(), strict=True)
+    elements = 1 + sum((size - 1) * stride for size, stride in steps) if tensor.numel() else 0
+    return range(tensor.data_ptr(), tensor.data_ptr() + elements * tensor.element_size())
+
+
+@pytest.mark.parametrize("seed", range(200))
+def test_any_views_come_back_as_far_apart_as_they_were_if_they_overlap(seed: int) -> None:
+    random = Random(seed)
+    storages = [torch.arange(random.choice([16, 64, 192]), dtype=torch.uint8) for _ in range(2)]
+    views = [random_view(random, random.choice(storages)) for _ in range(random.randint(1, 6))]
+    made = again(views, shift=random.randrange(5))
+    assert_same(made, views)
+    for one, made_one in zip(views, made, strict=True):
+        for other, made_other in zip(views, made, strict=True):
+            left, right = reach(one), reach(other)
+            if left and right and left.start < right.stop and right.start < left.stop:
+                assert storage(made_one) == storage(made_other)
+                apart = one.data_ptr() - other.data_ptr()
+                assert made_one.data_ptr() - made_other.data_ptr() == apart
 
 
 def test_components_of_one_storage_do_not_mix() -> None:
@@ -664,7 +705,7 @@ REFUSED: list[tuple[Any, str]] = [
     ),
     (
         {np.int64(1): 2},
-        "[1]: a dict with a key of type numpy.int64; "
+        "[np.int64(1)]: a dict with a key of type numpy.int64; "
         "keys are None, bool, int, float, str, bytes or tuples of these",
     ),
     (

@@ -4,7 +4,10 @@
 //! noisy machine disturbs both alike, and the medians are compared. Results are plain data with the
 //! raw samples inside; a run is committed under `benches/runs/` as it came out.
 
+pub mod checkpoint;
 pub mod codec;
+pub mod date;
 pub mod io;
 pub mod machine;
+pub mod plot;
 pub mod sample;

@@ -18,7 +18,7 @@ use tensorferry::Result;
 /// What the caller knows and the command can't find out by itself.
 #[derive(Debug, Clone, Default)]
 pub struct Env {
-    /// The Python interpreter to ask about torch; `python3` on the search path if none.
+    /// The Python interpreter to ask about torch and to measure it with; `python3` on the search path if none.
     pub python: Option<PathBuf>,
 }
 
@@ -52,7 +52,7 @@ pub fn run(args: impl IntoIterator<Item = OsString>, env: &Env) -> u8 {
 fn dispatch(command: Command, env: &Env) -> Result<()> {
     match command {
         Command::Doctor(args) => doctor::run(&args, env),
-        Command::Bench(args) => bench::run(&args),
+        Command::Bench(args) => bench::run(&args, env),
     }
 }
 

@@ -27,10 +27,11 @@ Place: TypeAlias = Callable[[torch.Tensor, str], torch.Tensor]
 def build(node: Any, tensor: Fetch, place: Place | None = None) -> Any:
     """Builds the object.
 
-    ``tensor`` gives a stored tensor by its name, in its stored dtype and shape; it is asked once
-    for each, and the object owns what it gives. ``place`` moves it to where it belongs, given the
-    device that it was saved from, before views of it are made: what was tied stays tied. Subtrees
-    that share tensors have to be built in one call, as values of one dict.
+    ``tensor`` gives a stored tensor by its name, in its stored dtype and shape, in the host's
+    memory; it is asked once for each, and the object owns what it gives. ``place`` moves it to
+    where it belongs, given the device that it was saved from, before views of it are made: what
+    was tied stays tied. Subtrees that share tensors have to be built in one call, as values of one
+    dict.
     """
     return _Builder(tensor, place, _units(node)).build(node)
 

@@ -2,8 +2,7 @@
 
 Every container is visited once, every leaf is recorded; which leaves share memory is decided when
 all are known (``sharing``). What can't be saved is found before that, so that a save that must fail
-has written nothing, and is named by its path: each container adds its own step on the error's way
-out, so that paths cost nothing while all is well.
+has written nothing, and is named by its path (``refusal``).
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from collections import Counter, OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
 from types import NoneType
-from typing import Any, NoReturn, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 import torch
@@ -27,6 +26,17 @@ from tensorferry._structure.dtypes import (
     KNOWN_TO_NUMPY,
     is_plain,
     torch_name,
+)
+from tensorferry._structure.refusal import (
+    ELEMENTS,
+    KEYS,
+    NO_RECORDS,
+    CannotSave,
+    check_text,
+    instead_of,
+    key_step,
+    reason,
+    type_name,
 )
 from tensorferry._structure.sharing import ArrayLeaf, BytesLeaf, Leaf, TensorLeaf, store
 from tensorferry._structure.stored import Stored
@@ -43,14 +53,6 @@ ITEMSIZE_MAX = 65536
 
 INT_BITS_MAX = 65536
 """Longer integers are refused."""
-
-_ALLOWED = (
-    "an object to save consists of dict, OrderedDict, Counter, list, tuple, set, frozenset, None, "
-    "bool, int, float, complex, str, bytes, bytearray, tensors, parameters, NumPy arrays and "
-    "scalars, torch.Size, torch.dtype and torch.device"
-)
-_KEYS = "keys are None, bool, int, float, str, bytes or tuples of these"
-_ELEMENTS = "elements of sets are None, bool, int, float, str, bytes, tuples or frozensets of these"
 
 Node: TypeAlias = Any
 """What ``json`` takes and gives."""
@@ -76,7 +78,7 @@ def flatten(obj: object) -> Flat:
     walk = _Visit()
     try:
         node = walk.visit(obj, None, 0)
-    except _CannotSave as error:
+    except CannotSave as error:
         raise InvalidInput(error.message()) from None
     stored = store(walk.leaves)
     nbytes = sum(tensor.nbytes for tensor in stored)
@@ -87,40 +89,6 @@ def _is_single(obj: object) -> bool:
     if type(obj) is torch.Tensor:
         return obj.dtype in KNOWN_TO_NUMPY and obj.is_cpu and not obj.requires_grad
     return type(obj) is np.ndarray
-
-
-class _CannotSave(Exception):
-    """Why, and the steps from the culprit to the root, as far as it has come."""
-
-    def __init__(self, why: str, *, again: int | None = None) -> None:
-        self.why = why
-        self.steps: list[str] = []
-        # The identity of a container that contains itself, and the steps from there to it again.
-        self.again = again
-        self.cycle: int | None = None
-
-    def leave(self, container: object, step: str) -> NoReturn:
-        self.steps.append(step)
-        if self.again == id(container):
-            self.cycle = len(self.steps)
-        raise self
-
-    def message(self) -> str:
-        if self.cycle is not None:
-            outer = _path(self.steps[self.cycle :])
-            return f"can't save {_path(self.steps)}: it is {outer} again; break the cycle first"
-        return f"can't save {_path(self.steps)}: {self.why}"
-
-
-def _path(steps: list[str]) -> str:
-    return "".join(reversed(steps)).removeprefix(".") or "the object"
-
-
-def _key_step(key: object) -> str:
-    if type(key) is str and key.isidentifier():
-        return f".{key}"
-    shown = repr(key) if isinstance(key, str) else key_text(key)
-    return f"[{shown}]" if len(shown) <= 100 else f"[{shown[:97]}...]"
 
 
 class _Visit:
@@ -145,9 +113,9 @@ class _Visit:
 
     def enter(self, container: object, depth: int) -> None:
         if id(container) in self.open:
-            raise _CannotSave("", again=id(container))
+            raise CannotSave("", again=id(container))
         if depth >= NESTING_MAX:
-            raise _CannotSave(f"more than {NESTING_MAX} containers inside one another")
+            raise CannotSave(f"more than {NESTING_MAX} containers inside one another")
         self.open.add(id(container))
 
     def visit_dict(self, value: Any, name: str | None, depth: int) -> Node:
@@ -163,10 +131,10 @@ class _Visit:
         for attribute, content in vars(value).items():
             if attribute != "_metadata":
                 what = f"an OrderedDict with the attribute {attribute!r}, which would be lost"
-                raise _CannotSave(f"{what}; delete the attribute or pass OrderedDict(...)")
+                raise CannotSave(f"{what}; delete the attribute or pass OrderedDict(...)")
             try:
                 node["metadata"] = self.visit(content, _dotted(name, "_metadata"), depth + 1)
-            except _CannotSave as error:
+            except CannotSave as error:
                 error.leave(value, "._metadata")
         return node
 
@@ -181,14 +149,14 @@ class _Visit:
         try:
             for key, item in value.items():
                 if not key.isascii():
-                    _check_text(key)
+                    check_text(key)
                 visitor = _VISITORS.get(type(item))
                 if visitor is None:
                     node[key] = self.visit_other(item)
                 else:
                     node[key] = visitor(self, item, prefix + key, depth)
-        except _CannotSave as error:
-            error.leave(value, _key_step(key))
+        except CannotSave as error:
+            error.leave(value, key_step(key))
         self.open.discard(id(value))
         return node
 
@@ -198,10 +166,10 @@ class _Visit:
         key: object = None
         try:
             for key, item in value.items():
-                key_node = self.visit_hashable(key, depth + 1, _KEYS)
+                key_node = self.visit_hashable(key, depth + 1, KEYS)
                 node.append([key_node, self.visit(item, _dotted(name, key_text(key)), depth + 1)])
-        except _CannotSave as error:
-            error.leave(value, _key_step(key))
+        except CannotSave as error:
+            error.leave(value, key_step(key))
         self.open.discard(id(value))
         return node
 
@@ -211,7 +179,7 @@ class _Visit:
         try:
             for item in value:
                 node.append(self.visit(item, _dotted(name, str(len(node))), depth + 1))
-        except _CannotSave as error:
+        except CannotSave as error:
             error.leave(value, f"[{len(node)}]")
         self.open.discard(id(value))
         return node
@@ -223,8 +191,8 @@ class _Visit:
         self.only_torch = False
         self.enter(value, depth)
         try:
-            nodes = [self.visit_hashable(item, depth + 1, _ELEMENTS) for item in value]
-        except _CannotSave as error:
+            nodes = [self.visit_hashable(item, depth + 1, ELEMENTS) for item in value]
+        except CannotSave as error:
             error.leave(value, "")
         self.open.discard(id(value))
         # Their order changes from process to process; the same set gives the same file.
@@ -242,12 +210,12 @@ class _Visit:
             nodes = [self.visit_hashable(item, depth + 1, allowed) for item in value]
             self.open.discard(id(value))
             return {"tuple": nodes}
-        if kind is frozenset and allowed is _ELEMENTS:
+        if kind is frozenset and allowed is ELEMENTS:
             return self.visit_set(value, None, depth)
-        what = "a dict with a key" if allowed is _KEYS else "a set with an element"
+        what = "a dict with a key" if allowed is KEYS else "a set with an element"
         if kind is bytes:
-            raise _CannotSave(f"{what} of {len(value)} bytes; {INLINE_BYTES_MAX} are the most")
-        raise _CannotSave(f"{what} of type {_type_name(kind)}; {allowed}")
+            raise CannotSave(f"{what} of {len(value)} bytes; {INLINE_BYTES_MAX} are the most")
+        raise CannotSave(f"{what} of type {type_name(kind)}; {allowed}")
 
     # -- values --
 
@@ -258,7 +226,7 @@ class _Visit:
         if -(1 << 63) <= value < 1 << 63:
             return value
         if value.bit_length() > INT_BITS_MAX:
-            raise _CannotSave(f"an int of {value.bit_length()} bits; {INT_BITS_MAX} are the most")
+            raise CannotSave(f"an int of {value.bit_length()} bits; {INT_BITS_MAX} are the most")
         return {"int": hex(value)}
 
     def visit_float(self, value: Any, name: str | None, depth: int) -> Node:
@@ -274,7 +242,7 @@ class _Visit:
 
     def visit_str(self, value: Any, name: str | None, depth: int) -> Node:
         if not value.isascii():
-            _check_text(value)
+            check_text(value)
         return value
 
     def visit_version(self, value: Any, name: str | None, depth: int) -> Node:
@@ -305,25 +273,18 @@ class _Visit:
         if isinstance(value, np.generic):
             return self.visit_scalar(value)
         if isinstance(value, torch.Tensor):
-            raise _CannotSave(f"{_type_name(type(value))}; {_instead_of(value)}")
-        kind = type(value)
-        for base in (dict, list, tuple, set, str, int, float, bytes, np.ndarray):
-            if isinstance(value, base):
-                plain = "np.asarray" if base is np.ndarray else base.__name__
-                name = _type_name(kind)
-                raise _CannotSave(
-                    f"{name}, which would come back as another type; pass {plain}(...); {_ALLOWED}"
-                )
-        raise _CannotSave(f"{_type_name(kind)}; {_ALLOWED}")
+            raise CannotSave(f"{type_name(type(value))}; {instead_of(value)}")
+        raise CannotSave(reason(value))
 
     def visit_scalar(self, value: np.generic) -> Node:
         self.only_torch = False
         if not is_plain(value.dtype):
-            raise _CannotSave(f"a NumPy scalar of dtype {value.dtype}; {_NO_RECORDS}")
+            raise CannotSave(f"a NumPy scalar of dtype {value.dtype}; {NO_RECORDS}")
         if value.itemsize > ITEMSIZE_MAX:
             size = f"of {value.itemsize} bytes"
-            raise _CannotSave(f"a NumPy scalar {size}; {ITEMSIZE_MAX} are the most")
-        return {"scalar": [value.dtype.str, value.tobytes().hex()]}
+            raise CannotSave(f"a NumPy scalar {size}; {ITEMSIZE_MAX} are the most")
+        # An empty text has no bytes, but gives four.
+        return {"scalar": [value.dtype.str, value.tobytes()[: value.itemsize].hex()]}
 
     # -- leaves --
 
@@ -335,7 +296,7 @@ class _Visit:
             leaf = TensorLeaf("tensor" if name is None else name, value, _resolved(value))
         except RuntimeError as error:
             # Tensors inside of transforms, and some devices, have no address.
-            raise _CannotSave(f"a tensor whose bytes torch won't give: {error}") from None
+            raise CannotSave(f"a tensor whose bytes torch won't give: {error}") from None
         self.known[id(value)] = leaf
         self.leaves.append(leaf)
         return leaf.node
@@ -346,10 +307,10 @@ class _Visit:
         if known is not None:
             return self.again(known)
         if not is_plain(value.dtype):
-            raise _CannotSave(f"a NumPy array of dtype {value.dtype}; {_NO_RECORDS}")
+            raise CannotSave(f"a NumPy array of dtype {value.dtype}; {NO_RECORDS}")
         if not 0 < value.itemsize <= ITEMSIZE_MAX:
             size = f"elements of {value.itemsize} bytes"
-            raise _CannotSave(f"a NumPy array with {size}; they have 1 to {ITEMSIZE_MAX}")
+            raise CannotSave(f"a NumPy array with {size}; they have 1 to {ITEMSIZE_MAX}")
         leaf = ArrayLeaf("tensor" if name is None else name, value)
         self.known[id(value)] = leaf
         self.leaves.append(leaf)
@@ -362,9 +323,6 @@ class _Visit:
         return leaf.node
 
 
-_NO_RECORDS = "records, objects and texts of any length have no bytes to store; pass plain numbers"
-
-
 def _resolved(tensor: torch.Tensor) -> torch.Tensor:
     """The tensor, without pending conjugation or negation; refuses what has no bytes in a row."""
     if (
@@ -373,9 +331,9 @@ def _resolved(tensor: torch.Tensor) -> torch.Tensor:
         or tensor.is_nested
         or tensor.is_quantized
     ):
-        raise _CannotSave(_instead_of(tensor))
+        raise CannotSave(instead_of(tensor))
     if not tensor.untyped_storage().nbytes() and tensor.nbytes:
-        raise _CannotSave("a tensor whose memory was given back; gather its shards first")
+        raise CannotSave("a tensor whose memory was given back; gather its shards first")
     if tensor.is_neg():
         tensor = tensor.resolve_neg()
     if tensor.dtype in COMPLEX and tensor.is_conj():
@@ -383,41 +341,8 @@ def _resolved(tensor: torch.Tensor) -> torch.Tensor:
     return tensor
 
 
-def _instead_of(tensor: torch.Tensor) -> str:
-    """What a tensor is that can't be saved, and what to do."""
-    if tensor.is_meta:
-        return "a tensor on the meta device has no data; load or initialize it first"
-    if tensor.is_quantized:
-        return (
-            "a quantized tensor; save tensor.int_repr() with its scales and zero points, "
-            "or tensor.dequantize()"
-        )
-    if tensor.is_nested:
-        return "a nested tensor; save its parts: tensor.unbind()"
-    if tensor.layout is not torch.strided:
-        layout = str(tensor.layout).removeprefix("torch.")
-        return f"a tensor of layout {layout}; save tensor.to_dense()"
-    return (
-        "only plain tensors and parameters can be saved; save the plain tensors inside, such "
-        "as tensor.full_tensor() of a DTensor, or tensor.as_subclass(torch.Tensor)"
-    )
-
-
 def _dotted(name: str | None, step: str) -> str:
     return step if name is None else f"{name}.{step}"
-
-
-def _check_text(text: str) -> None:
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        raise _CannotSave("a text with lone surrogates, which UTF-8 can't write") from None
-
-
-def _type_name(kind: type) -> str:
-    return (
-        kind.__name__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
-    )
 
 
 _VISITORS: dict[type, Callable[[_Visit, Any, str | None, int], Node]] = {

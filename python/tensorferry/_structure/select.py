@@ -62,43 +62,49 @@ def _find_or_raise(node: Any, key: str) -> Any:
     paths = itertools.islice(_paths(node, ""), SUGGESTED_FROM_MAX)
     near = difflib.get_close_matches(key, list(paths), n=3)
     hint = f"; close to it: {', '.join(map(repr, near))}" if near else ""
-    if not hint and (top := [name for name, _ in _children(node)][:10]):
+    if not hint and (top := list(itertools.islice(_children(node), 10))):
         hint = f"; at the top there are {', '.join(map(repr, top))}"
     raise NotFound(f"the checkpoint has nothing at {key!r}{hint}")
 
 
 def _find(node: Any, path: str) -> Iterator[tuple[Any]]:
     """Every node at a path: where keys contain dots, there may be several ways to split it."""
-    for name, item in _children(node):
-        if path == name:
-            yield (item,)
-        elif path.startswith(f"{name}."):
-            yield from _find(item, path[len(name) + 1 :])
+    children = _children(node)
+    if path in children:
+        yield (children[path],)
+    dot = path.find(".")
+    while dot >= 0:
+        if path[:dot] in children:
+            yield from _find(children[path[:dot]], path[dot + 1 :])
+        dot = path.find(".", dot + 1)
 
 
 def _paths(node: Any, prefix: str) -> Iterator[str]:
     """All paths, those of a container before those inside of its items."""
     children = _children(node)
-    yield from (prefix + name for name, _ in children)
-    for name, item in children:
+    yield from (prefix + name for name in children)
+    for name, item in children.items():
         yield from _paths(item, f"{prefix}{name}.")
 
 
-def _children(node: Any) -> list[tuple[str, Any]]:
-    """What a container holds, by the names that flattening gives."""
+def _children(node: Any) -> dict[str, Any]:
+    """What a container holds, by the names that flattening gives; the first of a name counts."""
     if type(node) is list:
-        return [(str(index), item) for index, item in enumerate(node)]
+        return {str(index): item for index, item in enumerate(node)}
     if type(node) is not dict:
-        return []
+        return {}
     for tag in _CONTAINERS:
         content = node.get(tag)
         if type(content) is dict:
-            return list(content.items())
+            return content
         if type(content) is list and tag == "tuple":
             return _children(content)
         if type(content) is list:
-            return [(_shown(key), item) for key, item in content]
-    return []
+            children: dict[str, Any] = {}
+            for key, item in content:
+                children.setdefault(_shown(key), item)
+            return children
+    return {}
 
 
 def _shown(key: Any) -> str:

@@ -13,7 +13,7 @@ use tensorferry::{Error, Kind, Result};
 use super::{Case, Plan};
 
 /// An fio that has shown that it can do the work here.
-pub(super) struct Fio {
+pub(crate) struct Fio {
     version: String,
     path: PathBuf,
     /// Registered buffers and files, as the engine has them.
@@ -22,7 +22,7 @@ pub(super) struct Fio {
 
 impl Fio {
     /// Finds fio and lets it read one block; otherwise says why it can't take part.
-    pub(super) fn find(path: PathBuf, registered: bool) -> Result<Self, String> {
+    pub(crate) fn find(path: PathBuf, registered: bool) -> Result<Self, String> {
         let missing = "install fio to compare; Debian package: fio";
         let output = Command::new("fio").arg("--version").output().map_err(|_| missing)?;
         if !output.status.success() {
@@ -49,6 +49,20 @@ impl Fio {
             format!("--runtime={}ms", plan.sample.as_millis()),
         ];
         self.run(&arguments, direction).map_err(|error| error.with("case", case))
+    }
+
+    /// Bytes a second over a whole file of `bytes`, once from front to back; what is written
+    /// counts when it is synced.
+    pub(crate) fn pass(&self, bytes: u64, write: bool) -> Result<f64> {
+        let direction = if write { "write" } else { "read" };
+        let arguments = [
+            format!("--size={bytes}"),
+            format!("--rw={direction}"),
+            format!("--bs={}", 1 << 20),
+            "--iodepth=16".to_owned(),
+            format!("--end_fsync={}", u8::from(write)),
+        ];
+        self.run(&arguments, direction).map_err(|error| error.with("bytes", bytes))
     }
 
     fn run(&self, arguments: &[String], direction: &str) -> Result<f64> {

@@ -1,6 +1,6 @@
 //! The engine against fio: the same file, the same blocks, the same depth, turn by turn.
 
-mod fio;
+pub(crate) mod fio;
 mod idle;
 mod workload;
 

@@ -1,5 +1,6 @@
 //! `tensorferry bench`: how fast this machine is, with tensorferry and with its rivals.
 
+mod checkpoint;
 mod codec;
 mod io;
 mod progress;
@@ -7,7 +8,7 @@ mod progress;
 use serde::Serialize;
 use tensorferry::Result;
 
-use crate::output;
+use crate::{Env, output};
 
 /// Measure this machine, beside the rivals that are installed
 #[derive(Debug, clap::Args)]
@@ -20,12 +21,14 @@ pub(crate) struct Args {
 enum What {
     Io(io::Args),
     Codec(codec::Args),
+    Checkpoint(checkpoint::Args),
 }
 
-pub(crate) fn run(args: &Args) -> Result<()> {
+pub(crate) fn run(args: &Args, env: &Env) -> Result<()> {
     match &args.what {
         What::Io(args) => io::run(args),
         What::Codec(args) => codec::run(args),
+        What::Checkpoint(args) => checkpoint::run(args, env),
     }
 }
 

@@ -32,10 +32,16 @@ fn assert_is_machine(machine: &Value) {
     assert_eq!(machine["tensorferry"], env!("CARGO_PKG_VERSION"));
 }
 
+/// Puts a program into a directory.
+fn add_program(directory: &Path, name: &str, script: &str) {
+    let file = directory.join(name);
+    fs::write(&file, script).unwrap();
+    fs::set_permissions(&file, fs::Permissions::from_mode(0o755)).unwrap();
+}
+
 /// A directory with a program called `fio` that does nothing but report.
 fn pretended_fio() -> tempfile::TempDir {
     let directory = tempfile::tempdir().unwrap();
-    let file = directory.path().join("fio");
     let [read, write] = RIVAL;
     let report = format!(
         r#"{{"fio version":"fio-9.9","jobs":[{{"read":{{"bw_bytes":{read}}},"write":{{"bw_bytes":{write}}}}}]}}"#
@@ -43,9 +49,40 @@ fn pretended_fio() -> tempfile::TempDir {
     let script = format!(
         "#!/bin/sh\ncase \" $* \" in\n*' --version '*) echo fio-9.9 ;;\n*) echo '{report}' ;;\nesac\n"
     );
-    fs::write(&file, script).unwrap();
-    fs::set_permissions(&file, fs::Permissions::from_mode(0o755)).unwrap();
+    add_program(directory.path(), "fio", &script);
     directory
+}
+
+/// A worker that measures nothing: saves take 0.5 s, what torch does takes 1 s, and safetensors is
+/// not installed. It leaves its directory behind, as one does that is killed.
+const PRETENDED_WORKER: &str = r#"#!/bin/sh
+directory="$5"
+if [ "$4" = --under ]; then directory="$5/.tensorferry-bench-x"; /bin/mkdir "$directory"; fi
+echo '{"directory":"'"$directory"'","files":{},"versions":{"python":"3.99","torch":"9.8"}}'
+while read -r line; do
+    case "$line" in
+    *safetensors*) echo '{"error":"ModuleNotFoundError: no safetensors"}' ;;
+    *count*) echo '{"seconds":2,"count":1000000}' ;;
+    *torch*) echo '{"seconds":1,"cpu_seconds":0.75,"bytes":1048576,"extra_bytes":3145728}' ;;
+    *async*) echo '{"seconds":0.5,"total_seconds":4.5,"bytes":1048576}' ;;
+    *) echo '{"seconds":0.5,"cpu_seconds":0.25,"bytes":1048576,"extra_bytes":1048576}' ;;
+    esac
+done
+"#;
+
+/// Runs `bench checkpoint` on a small state, with programs from `programs` only.
+fn bench_checkpoint(directory: &Path, programs: &Path, more: &[&str]) -> Ended {
+    let mut command = tensorferry(&["bench", "checkpoint", "--size", "1MiB", "--samples", "2"]);
+    command.arg("--path").arg(directory).args(more).env("PATH", programs);
+    ended(command)
+}
+
+/// The rows of a contest, by name.
+fn rows(report: &Value, contest: &str) -> serde_json::Map<String, Value> {
+    let tables = report["measured"][0]["tables"].as_array().unwrap();
+    let table = tables.iter().find(|table| table["name"] == contest).unwrap();
+    let named = |row: &Value| (row["name"].as_str().unwrap().to_owned(), row.clone());
+    table["rows"].as_array().unwrap().iter().map(named).collect()
 }
 
 #[test]
@@ -114,6 +151,126 @@ fn the_table_of_the_codecs_names_machine_and_columns() {
 }
 
 #[test]
+fn checkpoints_stand_beside_every_rival_that_is_there() {
+    let (directory, programs) = (tempfile::tempdir().unwrap(), pretended_fio());
+    add_program(programs.path(), "python3", PRETENDED_WORKER);
+    let report = document(&bench_checkpoint(directory.path(), programs.path(), &["--json"]));
+    assert_is_machine(&report["machine"]);
+    assert_eq!(report["versions"]["torch"], "9.8");
+    assert!(report["fio"].as_str().unwrap().starts_with("fio-9.9"), "{report}");
+    let saved = rows(&report, "save, synced");
+    assert_eq!(saved["tensorferry"]["rate"]["raw"].as_array().unwrap().len(), 2);
+    assert_eq!(saved["torch.save"]["ratio"], 2.0);
+    assert_eq!(saved["torch.save"]["cpu_seconds"]["median"], 0.75);
+    assert_eq!(saved["torch.save"]["extra_bytes"], 3 << 20);
+    assert_eq!(saved["fio, direct write"]["rate"]["median"], RIVAL[1]);
+    assert_eq!(saved["safetensors"]["absent"], "ModuleNotFoundError: no safetensors");
+    assert!(saved["safetensors"]["rate"].is_null());
+    let counted = rows(&report, "a Python loop meanwhile");
+    assert_eq!(counted["alone"]["rate"]["median"], 500_000.0);
+    assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 0, "something was left behind");
+}
+
+#[test]
+fn the_table_and_the_figure_of_checkpoints_name_everybody() {
+    let (directory, programs) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    add_program(programs.path(), "python3", PRETENDED_WORKER);
+    let figure = programs.path().join("figure.svg");
+    let plot = ["--plot", figure.to_str().unwrap()];
+    let ended = bench_checkpoint(directory.path(), programs.path(), &plot);
+    assert_eq!((ended.code, ended.stderr.as_str()), (Some(0), ""));
+    let drawing = fs::read_to_string(&figure).unwrap();
+    for text in [
+        "save, synced",
+        "tensorferry",
+        "torch.save",
+        "absent: ModuleNotFoundError: no safetensors",
+        "absent: install fio to compare; Debian package: fio",
+    ] {
+        assert!(ended.stdout.contains(text), "{text}: {}", ended.stdout);
+        assert!(drawing.contains(text), "{text}: {drawing}");
+    }
+    assert!(ended.stdout.contains("1 MiB in 16 tensors, medians of 2, samples in turn\n"));
+    assert!(ended.stdout.contains("(the whole save: 4.50 s)\n"), "{}", ended.stdout);
+    assert!(ended.stdout.lines().all(|line| line.trim_end() == line), "{}", ended.stdout);
+}
+
+#[test]
+fn a_python_that_cannot_measure_is_an_error_that_says_what_to_install() {
+    let install =
+        "this Python can't measure; install torch and tensorferry into it (python: python3)";
+    for (script, error) in [
+        (
+            None,
+            "can't run Python; install Python 3.11 or newer, torch and tensorferry (python: \
+             python3): No such file or directory (os error 2)"
+                .to_owned(),
+        ),
+        (
+            Some("#!/bin/sh\necho 'No module named tensorferry' >&2\nexit 1\n"),
+            format!("{install}: Python ended early: No module named tensorferry"),
+        ),
+        (Some("#!/bin/sh\nexit 3\n"), format!("{install}: Python ended early: exit status: 3")),
+        (
+            Some(
+                "#!/bin/sh\necho '{\"directory\":\"/x\",\"files\":{},\"versions\":{\"torch\":null}}'\n",
+            ),
+            "torch is missing; pip install torch (python: python3)".to_owned(),
+        ),
+    ] {
+        let (directory, programs) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        if let Some(script) = script {
+            add_program(programs.path(), "python3", script);
+        }
+        let ended = bench_checkpoint(directory.path(), programs.path(), &[]);
+        assert_eq!((ended.code, ended.stdout.as_str()), (Some(1), ""), "{script:?}");
+        assert_eq!(ended.stderr, format!("error: {error}\n"), "{script:?}");
+    }
+}
+
+#[test]
+fn a_worker_that_dies_in_between_ends_the_run_and_leaves_nothing() {
+    let (directory, programs) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let dying =
+        PRETENDED_WORKER.replace("while read -r line; do", "read -r line\nexit 7\nif true; then");
+    add_program(programs.path(), "python3", &dying.replace("\ndone\n", "\nfi\n"));
+    let ended = bench_checkpoint(directory.path(), programs.path(), &[]);
+    assert_eq!((ended.code, ended.stdout.as_str()), (Some(1), ""));
+    let error = "error: Python ended early (case: ferry.save): exit status: 7\n";
+    assert_eq!(ended.stderr, error);
+    assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 0, "something was left behind");
+}
+
+/// With the interpreter that the build uses, where it has torch and the package is built.
+#[test]
+fn a_tiny_state_is_saved_and_loaded_by_real_rivals() {
+    let Some(python) = std::env::var_os("PYO3_PYTHON") else { return };
+    let package = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../python");
+    let mut probe = std::process::Command::new(&python);
+    probe.args(["-c", "import torch, tensorferry"]).env("PYTHONPATH", &package);
+    if !probe.output().is_ok_and(|output| output.status.success()) {
+        return;
+    }
+    let (directory, programs) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let python = Path::new(&python).display();
+    let package = package.display();
+    let script = format!("#!/bin/sh\nPYTHONPATH='{package}' exec '{python}' \"$@\"\n");
+    add_program(programs.path(), "python3", &script);
+    let more = ["--samples", "1", "--no-memory", "--json"];
+    let mut command = tensorferry(&["bench", "checkpoint", "--size", "1MiB", "--path"]);
+    command.arg(directory.path()).args(more).env("PATH", programs.path());
+    let report = document(&ended(command));
+    for (contest, rival) in
+        [("save, synced", "torch.save"), ("load from the page cache", "torch.load")]
+    {
+        let row = &rows(&report, contest)[rival];
+        assert!(row["rate"]["median"].as_f64() > Some(0.0), "{row}");
+        assert!(row["cpu_seconds"]["median"].as_f64() > Some(0.0), "{row}");
+    }
+    assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 0, "something was left behind");
+}
+
+#[test]
 fn arguments_that_make_no_sense_are_errors_that_say_what_would() {
     for (args, error) in [
         (&["io", "--seconds", "-1"][..], "--seconds is -1, it must be a length of time"),
@@ -123,6 +280,19 @@ fn arguments_that_make_no_sense_are_errors_that_say_what_would() {
         (&["io", "--size", "1MiB"], "a file of 1 MiB is too small; 64 MiB is the least"),
         (
             &["io", "--path", "/nonexistent"],
+            "the directory to measure does not exist (directory: /nonexistent)",
+        ),
+        (&["checkpoint", "--samples", "0"], "a benchmark needs at least one sample"),
+        (
+            &["checkpoint", "--tensors", "0"],
+            "1 GiB in 0 tensors: each tensor needs at least 8 bytes",
+        ),
+        (
+            &["checkpoint", "--size", "7", "--tensors", "1"],
+            "7 B in 1 tensor: each tensor needs at least 8 bytes",
+        ),
+        (
+            &["checkpoint", "--path", "/nonexistent"],
             "the directory to measure does not exist (directory: /nonexistent)",
         ),
         (&["codec", "--samples", "0"], "a benchmark needs at least one sample"),
@@ -149,6 +319,10 @@ fn arguments_that_cannot_be_read_are_usage_errors_that_name_them() {
             "invalid value 'tapes' for '--backend <BACKEND>': \"tapes\" is no backend; choose \
              auto, ring, threads or memory"
                 .to_owned(),
+        ),
+        (
+            &["checkpoint", "--set", "full", "--tensors", "2"],
+            "the argument '--set <SET>' cannot be used with '--tensors <TENSORS>'".to_owned(),
         ),
         (
             &["codec", "--size", "lots"],

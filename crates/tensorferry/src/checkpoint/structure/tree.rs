@@ -55,10 +55,9 @@ impl Writer<'_, '_> {
                 let mut items = items.iter().enumerate();
                 items.try_for_each(|(index, item)| self.node(level, &format!("[{index}]: "), item))
             }
-            Node::Dict(entries) | Node::Counter(entries) => self.entries(level, entries),
-            Node::OrderedDict(entries, metadata) => {
-                self.entries(level, entries)?;
-                metadata.iter().try_for_each(|node| self.node(level, "(metadata): ", node))
+            // Metadata is for modules, not for people.
+            Node::Dict(entries) | Node::Counter(entries) | Node::OrderedDict(entries, _) => {
+                self.entries(level, entries)
             }
             _ => Ok(()),
         }
@@ -77,14 +76,12 @@ impl Writer<'_, '_> {
 
 /// How many lines a node takes.
 fn lines(node: &Node) -> usize {
-    let of_entries = |entries: &Entries| entries.iter().map(|(_, node)| lines(node)).sum::<usize>();
     1 + match node {
         Node::List(items) | Node::Tuple(items) if !are_plain(items) => {
             items.iter().map(lines).sum()
         }
-        Node::Dict(entries) | Node::Counter(entries) => of_entries(entries),
-        Node::OrderedDict(entries, metadata) => {
-            of_entries(entries) + metadata.as_ref().map_or(0, |node| lines(node))
+        Node::Dict(entries) | Node::Counter(entries) | Node::OrderedDict(entries, _) => {
+            entries.iter().map(|(_, node)| lines(node)).sum()
         }
         _ => 0,
     }

@@ -1,0 +1,2 @@
+def group(rank, world_size, sharded, replicated):
+    return None

@@ -1,0 +1,355 @@
+"""A dictionary that learns the fastest tool.
+
+A *tool* is one way between an object and a file: ``direct``, ``buffered``, ``mapped`` (reads only),
+``torch`` and ``numpy``. Which is the fastest depends on the size, the disk, what is cached and what
+else the machine does. ``TensorIO`` measures while it works, and chooses::
+
+    io = ferry.TensorIO(goal="w+r")
+    io.save(features, "scratch/0", durable=False)
+    features = io.load("scratch/0")
+    print(io.report())
+
+What was learned is kept for each file system, so that the next run starts with it.
+"""
+
+from __future__ import annotations
+
+import atexit
+import json
+import os
+import time
+import weakref
+from collections import OrderedDict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+
+from tensorferry import _lib
+from tensorferry._errors import Error, InvalidInput
+
+if TYPE_CHECKING:
+    from torch.distributed import ProcessGroup
+
+    from tensorferry._checkpoint.location import MapLocation
+    from tensorferry._checkpoint.report import SaveReport
+    from tensorferry._checkpoint.tools import CoreTool, LoadOptions
+
+__all__ = ["Report", "TensorIO"]
+
+PathLike: TypeAlias = str | os.PathLike[str]
+Explore: TypeAlias = Literal["bandit", "paper"]
+
+REMEMBERED_MAX = 10_000
+"""Files of which is remembered how large the object in them is."""
+
+KEPT_EVERY = 64
+"""Operations after which what was learned is written down."""
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What was done, for each situation and class of sizes; prints as a table."""
+
+    rows: list[dict[str, Any]]
+    text: str
+
+    def __str__(self) -> str:
+        return self.text
+
+
+class TensorIO:
+    """Saves and loads with the tool that is fastest here.
+
+    ``tool``: one of the tools for everything, or ``"auto"``. ``goal``: what is to be fast, writing
+    (``"w"``), reading (``"r"``) or both (``"w+r"``). ``dictionary``: your own choice, as a path of a
+    JSON file or as data, ``{"4096": "buffered", "1048576": "direct"}`` or what ``dictionary()``
+    gives; sizes that are not in it use the nearest. ``explore``: ``"bandit"`` tries tools when it
+    may pay and notices when they change, ``"paper"`` tries each once for each size, as Fastensor
+    does. ``update_every``: after so many operations (or at each ``epoch()``, with ``"epoch"``) all
+    is explored anew. ``persist``: whether what is learned outlives the process, in
+    ``$XDG_CACHE_HOME/tensorferry``. ``tools``: those to choose from.
+    """
+
+    def __init__(
+        self,
+        tool: str = "auto",
+        goal: str = "w",
+        dictionary: PathLike | Mapping[str, Any] | None = None,
+        explore: Explore = "bandit",
+        update_every: int | Literal["epoch"] | None = None,
+        *,
+        persist: bool = True,
+        tools: Sequence[str] = ("direct", "buffered", "mapped", "torch", "numpy"),
+    ) -> None:
+        if tool != "auto" and dictionary is not None:
+            raise InvalidInput("give a tool or a dictionary, not both")
+        if isinstance(update_every, str) and update_every != "epoch":
+            raise InvalidInput(f"update_every is a number, 'epoch' or None, not {update_every!r}")
+        self._each_epoch = update_every == "epoch"
+        every = update_every if isinstance(update_every, int) else None
+        self._make = _maker(tool, goal, dictionary, explore, every)
+        self._make()  # Mistakes in the arguments show now.
+        self._kept_as = f"{explore}-{goal}".replace("+", "") if persist and tool == "auto" else None
+        if dictionary is not None:
+            self._kept_as = None
+        self._tools = tuple(tools)
+        self._by_mount: dict[str, _lib.Dictionary] = {}
+        self._latest: str | None = None
+        self._remembered: OrderedDict[str, tuple[int, str]] = OrderedDict()
+        self._operations = 0
+        self._warm = False
+        if self._kept_as is not None:
+            _leaving.add(self)
+
+    def save(
+        self, obj: object, path: PathLike, *, durable: bool = True, checksum: bool = True
+    ) -> SaveReport:
+        """Saves an object, as ``ferry.save`` does, with the tool that the dictionary chooses."""
+        from tensorferry._checkpoint import run, tools
+        from tensorferry._structure import flatten
+
+        name = os.fspath(path)
+        flat = flatten(obj)
+        eligible = [tool for tool in self._tools if not tools.tool_named(tool).refuses(flat)]
+        dictionary = self._dictionary(name)
+        chosen = dictionary.choose_write(flat.nbytes, durable, self._warm, eligible)
+        options = tools.SaveOptions(durable, checksum, run.staging_bytes(None))
+        clock = _Clock()
+        report = run.save_with(tools.tool_named(chosen), obj, flat, name, options)
+        situation = "durable" if durable else "relaxed"
+        self._learn(dictionary, situation, chosen, flat.nbytes, clock)
+        self._remember(name, flat.nbytes, chosen)
+        return report
+
+    def load(
+        self,
+        path: PathLike,
+        *,
+        map_location: MapLocation = None,
+        keys: Sequence[str] | None = None,
+        mmap: bool | None = None,
+        verify: bool = True,
+    ) -> Any:
+        """Loads an object, as ``ferry.load`` does, with the tool that the dictionary chooses."""
+        from tensorferry._checkpoint.tools import LoadOptions
+
+        options = LoadOptions(keys, bool(mmap), verify, map_location)
+        return self.load_with(os.fspath(path), options)
+
+    def load_with(self, path: str, options: LoadOptions) -> Any:
+        """The same, with options made before."""
+        from tensorferry._checkpoint import run, tools
+        from tensorferry._checkpoint.recognise import recognise
+
+        found = recognise(path)
+        if found == "index" or not os.path.isfile(path):
+            return run.load_with("auto", path, options)
+        size, written_with = self._remembered.get(path) or _look(path, found)
+        warm = _lib.is_warm(path)
+        dictionary = self._dictionary(path)
+        eligible = [tool for tool in self._tools if tools.tool_named(tool).format == found]
+        if not eligible:
+            return run.load_with("auto", path, options)
+        chosen = dictionary.choose_read(size, warm, written_with, eligible)
+        clock = _Clock()
+        loaded = run.load_with(chosen, path, options)
+        if options.keys is None and not options.mmap:
+            self._learn(dictionary, "warm" if warm else "cold", chosen, size, clock)
+            self._warm = warm
+        return loaded
+
+    def core_tool(self, path: str, nbytes: int, durable: bool) -> CoreTool:
+        """The tool for a save in our own format."""
+        from tensorferry._checkpoint import tools
+
+        core = [name for name, tool in tools.TOOLS.items() if isinstance(tool, tools.CoreTool)]
+        eligible = [tool for tool in self._tools if tool in core]
+        chosen = self._dictionary(path).choose_write(nbytes, durable, self._warm, eligible)
+        tool = tools.tool_named(chosen)
+        assert isinstance(tool, tools.CoreTool)
+        return tool
+
+    def dictionary(self, path: PathLike | None = None) -> dict[str, Any]:
+        """``WDic``, ``RDic`` and ``WRDic`` of the file system that ``path`` lies on (the one used
+        last, by default): for each size the seconds of each tool, and the best."""
+        chosen = self._of(path)
+        return {} if chosen is None else dict(json.loads(chosen.tables()))
+
+    def report(self, path: PathLike | None = None) -> Report:
+        """For each situation and class of sizes: seconds by tool, the best tool, the share of the
+        oracle that was reached (estimated), bandwidth, processor seconds, and IOef, the bandwidth for
+        each processor kept busy."""
+        chosen = self._of(path)
+        if chosen is None:
+            return Report([], "nothing was saved or loaded yet")
+        data, text = chosen.report()
+        return Report(json.loads(data)["rows"], text)
+
+    def flush(self) -> None:
+        """Forgets what was learned."""
+        for dictionary in self._by_mount.values():
+            dictionary.flush()
+
+    def epoch(self) -> None:
+        """Says that an epoch is over: with ``update_every="epoch"``, all is explored anew."""
+        if self._each_epoch:
+            self.flush()
+
+    def broadcast(self, src: int = 0, group: ProcessGroup | None = None) -> None:
+        """Gives what rank ``src`` has learned to all ranks, through ``torch.distributed``."""
+        import torch.distributed as dist
+
+        if not dist.is_initialized():
+            raise InvalidInput("broadcast needs torch.distributed; call init_process_group first")
+        kept = {mount: each.to_json() for mount, each in self._by_mount.items()}
+        box = [kept if dist.get_rank() == src else None]
+        dist.broadcast_object_list(box, src=src, group=group)
+        received = box[0]
+        if received is not None:
+            self._by_mount = {
+                mount: _lib.Dictionary.from_json(text) for mount, text in received.items()
+            }
+
+    def _of(self, path: PathLike | None) -> _lib.Dictionary | None:
+        if path is not None:
+            return self._dictionary(os.fspath(path))
+        return None if self._latest is None else self._by_mount.get(self._latest)
+
+    def _dictionary(self, path: str) -> _lib.Dictionary:
+        self._latest = mount = mount_of(path)
+        found = self._by_mount.get(mount)
+        if found is None:
+            found = self._by_mount[mount] = self._kept(mount) or self._make()
+        return found
+
+    def _learn(
+        self, dictionary: _lib.Dictionary, situation: str, tool: str, size: int, clock: _Clock
+    ) -> None:
+        seconds, cpu = clock.read()
+        dictionary.record(situation, tool, size, seconds, cpu)
+        self._operations += 1
+        if self._operations % KEPT_EVERY == 0:
+            self._keep()
+
+    def _remember(self, path: str, nbytes: int, tool: str) -> None:
+        self._remembered[path] = (nbytes, tool)
+        self._remembered.move_to_end(path)
+        while len(self._remembered) > REMEMBERED_MAX:
+            self._remembered.popitem(last=False)
+
+    def _kept(self, mount: str) -> _lib.Dictionary | None:
+        if self._kept_as is None:
+            return None
+        try:
+            with open(_kept_path(mount, self._kept_as), encoding="utf-8") as file:
+                return _lib.Dictionary.from_json(file.read())
+        except (OSError, ValueError, Error):
+            # What can't be read is learned again.
+            return None
+
+    def _keep(self) -> None:
+        """Writes down what was learned. That it can't is no reason to fail a save."""
+        if self._kept_as is None:
+            return
+        for mount, dictionary in self._by_mount.items():
+            path = _kept_path(mount, self._kept_as)
+            draft = f"{path}.{os.getpid()}"
+            try:
+                os.makedirs(os.path.dirname(path), exist_ok=True)
+                with open(draft, "w", encoding="utf-8") as file:
+                    file.write(dictionary.to_json())
+                os.replace(draft, path)
+            except OSError:
+                return
+
+
+class _Clock:
+    """Seconds, and processor seconds of all threads, since it was made."""
+
+    def __init__(self) -> None:
+        self.cpu = time.process_time()
+        self.began = time.perf_counter()
+
+    def read(self) -> tuple[float, float]:
+        return time.perf_counter() - self.began, max(0.0, time.process_time() - self.cpu)
+
+
+def _maker(
+    tool: str,
+    goal: str,
+    dictionary: PathLike | Mapping[str, Any] | None,
+    explore: str,
+    update_every: int | None,
+) -> Any:
+    if tool != "auto":
+        return lambda: _lib.Dictionary.one(tool)
+    if dictionary is None:
+        return lambda: _lib.Dictionary.aware(explore, goal, update_every)
+    if isinstance(dictionary, Mapping):
+        text = json.dumps(dictionary)
+    else:
+        with open(dictionary, encoding="utf-8") as file:
+            text = file.read()
+    return lambda: _lib.Dictionary.own(text, goal)
+
+
+def _look(path: str, found: str) -> tuple[int, str]:
+    """Size of the object in a file that this process has not saved, and the tool that wrote it."""
+    from tensorferry._checkpoint.opened import Opened
+    from tensorferry._structure import parse
+
+    if found != "safetensors":
+        return os.path.getsize(path), found
+    opened = Opened(path, tool="buffered", verify=False)
+    text = opened.metadata.get("tensorferry")
+    tool = parse(text).tool if text is not None else "direct"
+    return opened.nbytes, tool if tool in ("direct", "buffered") else "direct"
+
+
+def mount_of(path: str) -> str:
+    """The file system that a path lies on: what is mounted, and where."""
+    directory = os.path.realpath(os.path.dirname(path) or ".")
+    best = ("", "/")
+    for source, point in _mounts():
+        inside = directory == point or directory.startswith(point.rstrip("/") + "/")
+        if inside and len(point) >= len(best[1]):
+            best = (source, point)
+    return f"{best[0]} on {best[1]}"
+
+
+@cache
+def _mounts() -> list[tuple[str, str]]:
+    try:
+        with open("/proc/self/mounts", encoding="utf-8", errors="replace") as file:
+            fields = [line.split(" ") for line in file]
+    except OSError:
+        return []
+    return [(f"{field[0]} ({field[2]})", field[1].replace("\\040", " ")) for field in fields]
+
+
+def _kept_path(mount: str, kept_as: str) -> str:
+    import hashlib
+
+    home = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
+    digest = hashlib.sha256(mount.encode(errors="replace")).hexdigest()[:16]
+    return os.path.join(home, "tensorferry", "tools", f"{digest}-{kept_as}.json")
+
+
+_leaving: weakref.WeakSet[TensorIO] = weakref.WeakSet()
+
+
+@atexit.register
+def _keep_all() -> None:
+    for each in _leaving:
+        if each._operations:
+            each._keep()
+
+
+@cache
+def default(tool: str, goal: str) -> TensorIO:
+    """What ``ferry.save`` and ``ferry.load`` use: our own format only, unless a tool is named, so
+    that every tool of the ecosystem reads what they save."""
+    if tool == "auto":
+        return TensorIO("auto", goal, tools=("direct", "buffered"))
+    return TensorIO(tool, goal, persist=False)
