@@ -121,22 +121,29 @@ fn stage_all(output: &Output, backlog: &Backlog, source: &mut dyn Source) -> Res
 /// The writer's life.
 fn write_behind(backlog: &Backlog, output: Arc<Output>) -> Result<Report> {
     let _span = trace::span("checkpoint", "write behind");
-    let mut writes = Writes::new(WINDOWS_MAX / 2);
-    let written = loop {
-        let Some(mut staged) = backlog.next() else { break Ok(()) };
-        if output.checksum {
-            staged.checksum();
-        }
-        let written = writes.add(output.write(staged));
-        if written.is_err() {
-            break written;
-        }
-    };
-    let waited = written.and_then(|()| writes.finish()).inspect_err(|_| backlog.fail())?;
+    let waited = write_all(backlog, &output).inspect_err(|_| backlog.fail())?;
     let staged = backlog.wait_until_closed()?;
     let output = Arc::into_inner(output)
         .ok_or_else(|| Error::new(Kind::Internal, "a save is still being staged"))?;
     output.finish(staged, waited)
+}
+
+/// Writes all windows; how long the disk was waited for.
+fn write_all(backlog: &Backlog, output: &Output) -> Result<Duration> {
+    let mut writes = Writes::new(WINDOWS_MAX / 2);
+    loop {
+        let staged = match backlog.next_at_once() {
+            // The memory of a write comes back when it is waited for, and staging may wait for it.
+            None if writes.wait_for_oldest()? => continue,
+            None => backlog.next(),
+            staged => staged,
+        };
+        let Some(mut staged) = staged else { return writes.finish() };
+        if output.checksum {
+            staged.checksum();
+        }
+        writes.add(output.write(staged))?;
+    }
 }
 
 /// Windows that are staged and not yet written.
@@ -189,6 +196,13 @@ impl Backlog {
         state.may_start = true;
         state.over.get_or_insert(over);
         self.changed.notify_all();
+    }
+
+    /// The next window, if there is one to be written now.
+    fn next_at_once(&self) -> Option<Staged> {
+        let mut state = self.lock();
+        let is_wanted = state.may_start && state.over != Some(Over::Abandoned);
+        if is_wanted { state.windows.pop_front() } else { None }
     }
 
     /// The next window, once the writer may start; `None` after the last.

@@ -152,6 +152,13 @@ fn judge(path: &Path) -> Result<PathBuf> {
         let why = format!("can't save, {} is no directory; make it first", directory.display());
         return refuse(Error::new(Kind::NotFound, why));
     }
+    // What no file can be called would be told by the rename, when all is written.
+    match fs::symlink_metadata(&target) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => {
+            return refuse(Error::from_io(error, "can't save to this path"));
+        }
+        _ => {}
+    }
     // Two spellings of one path must meet in one line.
     let directory = fs::canonicalize(directory).unwrap_or_else(|_| directory.to_owned());
     Ok(directory.join(target.file_name().unwrap_or_default()))
