@@ -75,26 +75,25 @@ pub fn save_behind(
         .name("ferry-save".into())
         .spawn(writer)
         .map_err(|error| Error::from_io(error, "can't start a thread to save with"))?;
-    let filling = Filling(&backlog);
-    if let Err(error) = stage_all(&output, &backlog, source) {
-        drop(filling);
-        // The draft is gone when the caller hears of it.
-        let _ = outcome.wait();
-        return Err(error);
-    }
+    let filling = Filling(&backlog, &outcome);
+    stage_all(&output, &backlog, source)?;
     let staged = output.began.elapsed();
     // Now the writer is the only one to hold the draft, which it is going to publish.
     drop(output);
     backlog.close(Over::Complete(staged));
+    drop(filling);
     Ok(Saving { outcome, staged_seconds: staged.as_secs_f64() })
 }
 
-/// Staging under way: if it ends early, by an error or a panic, the backlog is abandoned.
-struct Filling<'a>(&'a Backlog);
+/// Staging under way: if it ends early, by an error or a panic, the backlog is abandoned. The writer
+/// is waited for, so that the draft is gone when the caller hears of it.
+struct Filling<'a>(&'a Backlog, &'a Pending<Report>);
 
 impl Drop for Filling<'_> {
     fn drop(&mut self) {
-        self.0.close(Over::Abandoned);
+        if self.0.close(Over::Abandoned) == Over::Abandoned {
+            self.1.wait_within(Duration::MAX);
+        }
     }
 }
 
@@ -190,12 +189,12 @@ impl Backlog {
         self.changed.notify_all();
     }
 
-    /// Staging is over. Only the first call counts.
-    fn close(&self, over: Over) {
+    /// Staging is over; how it has ended. Only the first call counts.
+    fn close(&self, over: Over) -> Over {
         let mut state = self.lock();
         state.may_start = true;
-        state.over.get_or_insert(over);
         self.changed.notify_all();
+        *state.over.get_or_insert(over)
     }
 
     /// The next window, if there is one to be written now.
