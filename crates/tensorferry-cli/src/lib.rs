@@ -6,7 +6,9 @@
 
 mod bench;
 mod doctor;
+mod inspect;
 mod output;
+mod progress;
 
 use std::ffi::OsString;
 use std::io::Write;
@@ -33,6 +35,7 @@ struct Cli {
 #[derive(Debug, Subcommand)]
 enum Command {
     Doctor(doctor::Args),
+    Inspect(inspect::Args),
     Bench(bench::Args),
 }
 
@@ -52,6 +55,7 @@ pub fn run(args: impl IntoIterator<Item = OsString>, env: &Env) -> u8 {
 fn dispatch(command: Command, env: &Env) -> Result<()> {
     match command {
         Command::Doctor(args) => doctor::run(&args, env),
+        Command::Inspect(args) => inspect::run(&args),
         Command::Bench(args) => bench::run(&args, env),
     }
 }
@@ -62,6 +66,8 @@ fn exit_code(done: Result<()>) -> u8 {
         // `tensorferry doctor | head` has seen what it wanted to see.
         Err(error) if output::reader_is_gone(&error) => 0,
         Err(error) => {
+            // It may name what stands in somebody's file.
+            let error = output::printable(&error.to_string());
             let _ = writeln!(std::io::stderr(), "error: {error}");
             1
         }

@@ -29,6 +29,12 @@ pub(crate) fn is_coloured() -> bool {
     io::stdout().is_terminal() && !dumb && !set("NO_COLOR")
 }
 
+/// The text without what steers a terminal: names in files and other programs' output may hold
+/// anything.
+pub(crate) fn printable(text: &str) -> String {
+    text.chars().map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect()
+}
+
 /// Whether the command failed only because nobody reads its output any more.
 pub(crate) fn reader_is_gone(error: &Error) -> bool {
     error

@@ -3,7 +3,6 @@
 mod checkpoint;
 mod codec;
 mod io;
-mod progress;
 
 use serde::Serialize;
 use tensorferry::Result;

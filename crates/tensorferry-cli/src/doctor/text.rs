@@ -3,6 +3,7 @@
 use std::fmt::Write;
 
 use super::finding::{Choice, Finding, Report, Status};
+use crate::output::printable;
 
 const WIDTH: usize = 96;
 /// `  limited  `: the status stands before the name.
@@ -86,11 +87,6 @@ fn paint(status: Status, word: &str) -> String {
         Status::Error => 31,
     };
     format!("\x1b[{colour}m{word}\x1b[0m")
-}
-
-/// File names and other programs' output may hold anything, also what steers a terminal.
-fn printable(text: &str) -> String {
-    text.chars().map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect()
 }
 
 #[cfg(test)]

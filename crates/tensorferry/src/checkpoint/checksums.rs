@@ -13,8 +13,8 @@ use super::header::Header;
 use crate::codec::checksum::Crc32c;
 use crate::error::{Error, Kind, Result};
 
-/// The name of the text in the metadata.
-pub(super) const KEY: &str = "crc32c";
+/// The name of the text in the header's metadata.
+pub const CHECKSUMS: &str = "crc32c";
 
 /// What stands in front of the header's digits. Inside a JSON text a quotation mark has a backslash
 /// in front of it, outside it never has: without one this can only be the key.
@@ -28,7 +28,7 @@ pub(super) fn seal(header: &mut Header, tensors: &[u32]) -> Result<Vec<u8>> {
         // Writing to a string can't fail.
         let _ = write!(text, " {checksum:08x}");
     }
-    header.metadata.insert(KEY.to_owned(), text);
+    header.metadata.insert(CHECKSUMS.to_owned(), text);
     let mut bytes = header.encode()?;
     let at = digits_at(&bytes)
         .ok_or_else(|| Error::new(Kind::Internal, "a header lacks its checksums"))?;
@@ -39,10 +39,10 @@ pub(super) fn seal(header: &mut Header, tensors: &[u32]) -> Result<Vec<u8>> {
 
 /// The tensors' checksums, once the header's own was found right; `None` for a file without.
 pub(super) fn unseal(header: &Header, bytes: &[u8]) -> Result<Option<Vec<u32>>> {
-    let Some(text) = header.metadata.get(KEY) else { return Ok(None) };
+    let Some(text) = header.metadata.get(CHECKSUMS) else { return Ok(None) };
     let corrupt = |why: &str| {
         let hint = "the file was damaged, or changed by another program";
-        Error::new(Kind::Corrupt, format!("{why}: {hint}")).with("field", KEY)
+        Error::new(Kind::Corrupt, format!("{why}: {hint}")).with("field", CHECKSUMS)
     };
     let mut checksums = Vec::with_capacity(header.tensors.len() + 1);
     for digits in text.split(' ') {
@@ -114,7 +114,7 @@ mod tests {
                 bytes[at] ^= 1 << bit;
                 let judged = Header::decode(&bytes[8..], 4).and_then(|header| {
                     // Without the key it is a file without checksums: the structure says there are.
-                    if header.metadata.contains_key(KEY) {
+                    if header.metadata.contains_key(CHECKSUMS) {
                         unseal(&header, &bytes)
                     } else {
                         Ok(None)

@@ -15,7 +15,7 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use super::checksums::{KEY, unseal};
+use super::checksums::{CHECKSUMS, unseal};
 use super::extent::{Extent, extents};
 use super::header::{Header, Tensor};
 use super::structure::{STRUCTURE, Structure};
@@ -80,7 +80,7 @@ impl Checkpoint {
         let structure = structure.map_err(named)?;
         if verify && checksums.is_none() && structure.as_ref().is_some_and(|s| s.checksum) {
             let why = "the file was saved with checksums and has lost them";
-            return Err(named(Error::new(Kind::Corrupt, why).with("field", KEY)));
+            return Err(named(Error::new(Kind::Corrupt, why).with("field", CHECKSUMS)));
         }
         Ok(Self {
             path: path.to_owned(),

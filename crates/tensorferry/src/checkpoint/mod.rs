@@ -25,6 +25,29 @@
 //! | `tool` | direct, buffered, mapped: the ways between a file and memory |
 //!
 //! [`save()`] and [`save_behind`] write, [`Checkpoint`] reads.
+//!
+//! ```
+//! use tensorferry::checkpoint::{Checkpoint, Dtype, Header, Options, Tensor, Wanted, save, staging};
+//! use tensorferry::io::{Config, open};
+//! use tensorferry::memory::Buffer;
+//!
+//! # fn main() -> tensorferry::Result<()> {
+//! # let directory = tempfile::tempdir().unwrap();
+//! # let path = &directory.path().join("model.ferry");
+//! let engine = open(&Config::default())?;
+//! let tensors = [("weight".to_owned(), Dtype::F32, vec![2, 2])];
+//! let header = Header::lay_out(tensors, Default::default())?;
+//! let mut source = |_: &Tensor| Ok(Buffer::copy_of(&[7; 16])?.into());
+//! save(&engine, path, header, &mut source, &Options::new(staging(64 << 20)?))?;
+//!
+//! let checkpoint = Checkpoint::open(&engine, path, None, true)?;
+//! let blocks = checkpoint.load(vec![Wanted { tensor: 0, into: None }])?;
+//! assert_eq!(*blocks[0], [7; 16]);
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! `examples/checkpoint.rs` shows more.
 
 mod behind;
 mod checksums;
@@ -44,6 +67,7 @@ mod turn;
 mod window;
 
 pub use behind::{Saving, save_behind};
+pub use checksums::CHECKSUMS;
 pub use draft::Draft;
 pub use dtype::Dtype;
 pub use feed::Source;

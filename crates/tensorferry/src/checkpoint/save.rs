@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 
 use serde::Serialize;
 
-use super::checksums::{KEY, seal};
+use super::checksums::{CHECKSUMS, seal};
 use super::draft::Draft;
 use super::feed::{Feed, Source, Staged, Writes};
 use super::header::{DATA_ALIGNMENT, Header};
@@ -138,7 +138,7 @@ impl Output {
             seal(&mut header, &placeholder)?
         } else {
             // Those of a file that was loaded are not those of this one.
-            header.metadata.remove(KEY);
+            header.metadata.remove(CHECKSUMS);
             header.encode()?
         };
         let header_len = encoded.len() as u64;

@@ -5,13 +5,13 @@ use std::time::Duration;
 use indicatif::{ProgressBar, ProgressStyle};
 
 /// Gone when dropped; nothing at all where nobody looks.
-pub(super) struct Progress(ProgressBar);
+pub(crate) struct Progress(ProgressBar);
 
 /// Steps of the bar: finer than any terminal is wide.
 const STEPS: u64 = 1000;
 
 impl Progress {
-    pub(super) fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let bar = ProgressBar::new(STEPS);
         // A template that does not parse would be a bug; the default bar is no worse than none.
         if let Ok(style) = ProgressStyle::with_template("{spinner} {bar:24} {elapsed:>4}  {msg}") {
@@ -22,7 +22,7 @@ impl Progress {
     }
 
     /// Says what is done next, and which part of the whole is behind.
-    pub(super) fn show(&mut self, what: &str, done: f64) {
+    pub(crate) fn show(&mut self, what: &str, done: f64) {
         self.0.set_position((done * STEPS as f64) as u64);
         self.0.set_message(what.to_owned());
     }
