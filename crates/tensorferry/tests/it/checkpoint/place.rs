@@ -159,7 +159,9 @@ fn a_draft_of_the_same_name_is_stepped_over() {
     // As a process of this number on another machine would hold them.
     let names = (0..20).map(|number| format!(".model.ferry.{}-{number}.draft", std::process::id()));
     let held: Vec<_> = names.map(|name| fs::File::create(directory.join(name)).unwrap()).collect();
-    held.iter().for_each(|file| file.lock().unwrap());
+    for file in &held {
+        file.lock().unwrap();
+    }
     object(1).save(&setting, &quick()).unwrap();
     assert_eq!(files_in(directory).len(), held.len() + 1);
     let path = setting.path();
