@@ -7,6 +7,7 @@ mod replay;
 mod bodies {
     pub mod bitmap_decode;
     pub mod bitmap_encode;
+    pub mod checkpoint_open;
     pub mod half;
     pub mod header_decode;
     pub mod size_parse;
@@ -43,4 +44,9 @@ fn seeds_of_headers_and_their_mutations_give_consistent_headers_or_errors() {
 #[test]
 fn seeds_of_structures_and_their_mutations_stay_inside_of_what_is_stored_or_are_errors() {
     replay::replay("structure_parse", MUTATIONS, bodies::structure_parse::run);
+}
+
+#[test]
+fn seeds_of_checkpoints_and_their_mutations_are_loaded_as_they_are_or_are_errors() {
+    replay::replay("checkpoint_open", MUTATIONS, bodies::checkpoint_open::run);
 }
