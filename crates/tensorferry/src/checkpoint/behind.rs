@@ -120,11 +120,21 @@ fn stage_all(output: &Output, backlog: &Backlog, source: &mut dyn Source) -> Res
 /// The writer's life.
 fn write_behind(backlog: &Backlog, output: Arc<Output>) -> Result<Report> {
     let _span = trace::span("checkpoint", "write behind");
-    let waited = write_all(backlog, &output).inspect_err(|_| backlog.fail())?;
+    let _writing = Writing(backlog);
+    let waited = write_all(backlog, &output)?;
     let staged = backlog.wait_until_closed()?;
     let output = Arc::into_inner(output)
         .ok_or_else(|| Error::new(Kind::Internal, "a save is still being staged"))?;
     output.finish(staged, waited)
+}
+
+/// Writing under way: however it ends, nobody waits for the writer from then on.
+struct Writing<'a>(&'a Backlog);
+
+impl Drop for Writing<'_> {
+    fn drop(&mut self) {
+        self.0.fail();
+    }
 }
 
 /// Writes all windows; how long the disk was waited for.
@@ -223,7 +233,7 @@ impl Backlog {
         }
     }
 
-    /// The writer has failed: what is staged goes back to the pool, for whoever waits for it.
+    /// The writer has failed, or is done: what is staged goes back to the pool, for whoever waits for it.
     fn fail(&self) {
         let mut state = self.lock();
         state.broken = true;

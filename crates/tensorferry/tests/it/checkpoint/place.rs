@@ -3,6 +3,7 @@
 use std::fs;
 use std::os::unix::fs::{FileTypeExt, PermissionsExt, symlink};
 use std::path::Path;
+use std::sync::Barrier;
 
 use tensorferry::checkpoint::{Checkpoint, save, save_behind};
 use tensorferry::io::Config;
@@ -150,6 +151,28 @@ fn drafts_that_nobody_writes_are_removed_and_all_others_are_not() {
     let mut expected = [&others[..], &[".model.ferry.999999-1.draft", "model.ferry"]].concat();
     expected.sort_unstable();
     assert_eq!(files_in(directory), expected);
+}
+
+/// The first save to a path looks for drafts that nobody writes, and may see one that is just made.
+#[test]
+fn saves_that_begin_at_once_never_take_one_anothers_drafts_for_abandoned_ones() {
+    let setting = Setting::new(&Config::default());
+    let options = quick();
+    for round in 0..100 {
+        let path = setting.directory.path().join(round.to_string());
+        let (begin, content) = (Barrier::new(4), object(round));
+        std::thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(|| {
+                    let (header, source) = (content.header.clone(), &mut content.source());
+                    begin.wait();
+                    save(&setting.engine, &path, header, source, &options).unwrap();
+                });
+            }
+        });
+        content.assert_is_in(&setting.engine, &path, READERS[1]);
+    }
+    assert_eq!(files_in(setting.directory.path()).len(), 100);
 }
 
 #[test]
