@@ -152,6 +152,10 @@ fn judge(path: &Path) -> Result<PathBuf> {
         let why = format!("can't save, {} is no directory; make it first", directory.display());
         return refuse(Error::new(Kind::NotFound, why));
     }
+    if let Err(errno) = access(directory, Access::WRITE_OK | Access::EXEC_OK) {
+        let why = format!("can't save, no file can be made in {}", directory.display());
+        return refuse(Error::from_errno(errno, why));
+    }
     // What no file can be called would be told by the rename, when all is written.
     match fs::symlink_metadata(&target) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => {

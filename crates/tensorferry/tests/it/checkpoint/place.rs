@@ -89,6 +89,7 @@ fn a_file_or_a_directory_that_is_not_writable_is_respected() {
     let error = refused(&setting, &directory.join("new"));
     fs::set_permissions(directory, fs::Permissions::from_mode(0o755)).unwrap();
     assert_eq!(error.kind(), Kind::PermissionDenied, "{error}");
+    assert!(error.to_string().starts_with("can't save, no file can be made in /"), "{error}");
     setting.assert_only(&old);
 }
 
