@@ -121,22 +121,37 @@ fn stage_all(output: &Output, backlog: &Backlog, source: &mut dyn Source) -> Res
 /// The writer's life.
 fn write_behind(backlog: &Backlog, output: Arc<Output>) -> Result<Report> {
     let _span = trace::span("checkpoint", "write behind");
-    let mut writes = Writes::new(WINDOWS_MAX / 2);
-    let written = loop {
-        let Some(mut staged) = backlog.next() else { break Ok(()) };
-        if output.checksum {
-            staged.checksum();
-        }
-        let written = writes.add(output.write(staged));
-        if written.is_err() {
-            break written;
-        }
-    };
-    let waited = written.and_then(|()| writes.finish()).inspect_err(|_| backlog.fail())?;
+    let waited = write_all(backlog, &output).inspect_err(|_| backlog.fail())?;
     let staged = backlog.wait_until_closed()?;
     let output = Arc::into_inner(output)
         .ok_or_else(|| Error::new(Kind::Internal, "a save is still being staged"))?;
     output.finish(staged, waited)
+}
+
+/// Checksums and writes windows until there are none; how long the disk was waited for.
+fn write_all(backlog: &Backlog, output: &Output) -> Result<Duration> {
+    let mut writes = Writes::new(WINDOWS_MAX / 2);
+    while let Some(mut staged) = next_window(backlog, &mut writes)? {
+        if output.checksum {
+            staged.checksum();
+        }
+        writes.add(output.write(staged))?;
+    }
+    writes.finish()
+}
+
+/// The next window. While there is none, writes are waited for: nobody sleeps on staging memory
+/// that others may be waiting for.
+fn next_window(backlog: &Backlog, writes: &mut Writes) -> Result<Option<Staged>> {
+    loop {
+        if let Some(staged) = backlog.next_at_once() {
+            return Ok(Some(staged));
+        }
+        if !writes.are_under_way() {
+            return Ok(backlog.next());
+        }
+        writes.wait_for_oldest()?;
+    }
 }
 
 /// Windows that are staged and not yet written.
@@ -189,6 +204,12 @@ impl Backlog {
         state.may_start = true;
         state.over.get_or_insert(over);
         self.changed.notify_all();
+    }
+
+    /// The next window, if there is one and the writer may start.
+    fn next_at_once(&self) -> Option<Staged> {
+        let mut state = self.lock();
+        if state.may_start { state.windows.pop_front() } else { None }
     }
 
     /// The next window, once the writer may start; `None` after the last.

@@ -169,6 +169,10 @@ impl Writes {
         }
     }
 
+    pub fn are_under_way(&self) -> bool {
+        !self.under_way.is_empty()
+    }
+
     /// Waits for all of them.
     pub fn finish(mut self) -> Result<Duration> {
         while !self.under_way.is_empty() {
@@ -177,7 +181,8 @@ impl Writes {
         Ok(self.waited)
     }
 
-    fn wait_for_oldest(&mut self) -> Result<()> {
+    /// Waits for the oldest, whose buffer goes back then.
+    pub fn wait_for_oldest(&mut self) -> Result<()> {
         let start = Instant::now();
         let done = self.under_way.pop_front().map(Pending::wait);
         self.waited += start.elapsed();
