@@ -75,26 +75,25 @@ pub fn save_behind(
         .name("ferry-save".into())
         .spawn(writer)
         .map_err(|error| Error::from_io(error, "can't start a thread to save with"))?;
-    let filling = Filling(&backlog);
-    if let Err(error) = stage_all(&output, &backlog, source) {
-        drop(filling);
-        // The draft is gone when the caller hears of it.
-        let _ = outcome.wait();
-        return Err(error);
-    }
+    let filling = Filling(&backlog, &outcome);
+    stage_all(&output, &backlog, source)?;
     let staged = output.began.elapsed();
     // Now the writer is the only one to hold the draft, which it is going to publish.
     drop(output);
     backlog.close(Over::Complete(staged));
+    drop(filling);
     Ok(Saving { outcome, staged_seconds: staged.as_secs_f64() })
 }
 
-/// Staging under way: if it ends early, by an error or a panic, the backlog is abandoned.
-struct Filling<'a>(&'a Backlog);
+/// Staging under way: if it ends early, by an error or a panic, the backlog is abandoned. The writer
+/// is waited for, so that the draft is gone when the caller hears of it.
+struct Filling<'a>(&'a Backlog, &'a Pending<Report>);
 
 impl Drop for Filling<'_> {
     fn drop(&mut self) {
-        self.0.close(Over::Abandoned);
+        if self.0.close(Over::Abandoned) == Over::Abandoned {
+            self.1.wait_within(Duration::MAX);
+        }
     }
 }
 
@@ -104,8 +103,8 @@ fn stage_all(output: &Output, backlog: &Backlog, source: &mut dyn Source) -> Res
     let feed = Mutex::new(Feed::new(&output.header.tensors, source));
     on_threads(output.threads(), || {
         loop {
-            let load = lock_feed(&feed).next().inspect_err(|_| lock_feed(&feed).fail());
-            let Some(load) = load? else { return Ok(()) };
+            let load = lock_feed(&feed).next()?;
+            let Some(load) = load else { return Ok(()) };
             let memory = output.staging.try_take().unwrap_or_else(|| {
                 backlog.start_writing();
                 output.staging.take()
@@ -128,29 +127,21 @@ fn write_behind(backlog: &Backlog, output: Arc<Output>) -> Result<Report> {
     output.finish(staged, waited)
 }
 
-/// Checksums and writes windows until there are none; how long the disk was waited for.
+/// Writes all windows; how long the disk was waited for.
 fn write_all(backlog: &Backlog, output: &Output) -> Result<Duration> {
     let mut writes = Writes::new(WINDOWS_MAX / 2);
-    while let Some(mut staged) = next_window(backlog, &mut writes)? {
+    loop {
+        let staged = match backlog.next_at_once() {
+            // The memory of a write comes back when it is waited for, and staging may wait for it.
+            None if writes.wait_for_oldest()? => continue,
+            None => backlog.next(),
+            staged => staged,
+        };
+        let Some(mut staged) = staged else { return writes.finish() };
         if output.checksum {
             staged.checksum();
         }
         writes.add(output.write(staged))?;
-    }
-    writes.finish()
-}
-
-/// The next window. While there is none, writes are waited for: nobody sleeps on staging memory
-/// that others may be waiting for.
-fn next_window(backlog: &Backlog, writes: &mut Writes) -> Result<Option<Staged>> {
-    loop {
-        if let Some(staged) = backlog.next_at_once() {
-            return Ok(Some(staged));
-        }
-        if !writes.are_under_way() {
-            return Ok(backlog.next());
-        }
-        writes.wait_for_oldest()?;
     }
 }
 
@@ -198,18 +189,19 @@ impl Backlog {
         self.changed.notify_all();
     }
 
-    /// Staging is over. Only the first call counts.
-    fn close(&self, over: Over) {
+    /// Staging is over; how it has ended. Only the first call counts.
+    fn close(&self, over: Over) -> Over {
         let mut state = self.lock();
         state.may_start = true;
-        state.over.get_or_insert(over);
         self.changed.notify_all();
+        *state.over.get_or_insert(over)
     }
 
-    /// The next window, if there is one and the writer may start.
+    /// The next window, if there is one to be written now.
     fn next_at_once(&self) -> Option<Staged> {
         let mut state = self.lock();
-        if state.may_start { state.windows.pop_front() } else { None }
+        let is_wanted = state.may_start && state.over != Some(Over::Abandoned);
+        if is_wanted { state.windows.pop_front() } else { None }
     }
 
     /// The next window, once the writer may start; `None` after the last.

@@ -16,8 +16,8 @@ use crate::error::{Error, Kind, Result};
 /// The name of the text in the metadata.
 pub(super) const KEY: &str = "crc32c";
 
-/// What stands in front of the header's digits. Inside a JSON text a quotation mark is escaped, so
-/// this can only be the key.
+/// What stands in front of the header's digits. Inside a JSON text a quotation mark has a backslash
+/// in front of it, outside it never has: without one this can only be the key.
 const MARK: &[u8] = b"\"crc32c\":\"";
 const DIGITS: usize = 8;
 
@@ -46,8 +46,8 @@ pub(super) fn unseal(header: &Header, bytes: &[u8]) -> Result<Option<Vec<u32>>> 
     };
     let mut checksums = Vec::with_capacity(header.tensors.len() + 1);
     for digits in text.split(' ') {
-        let number = u32::from_str_radix(digits, 16).ok().filter(|_| digits.len() == DIGITS);
-        checksums.push(number.ok_or_else(|| corrupt("a checksum is no number"))?);
+        let number = number(digits).ok_or_else(|| corrupt("a checksum is no number"))?;
+        checksums.push(number);
     }
     let own = checksums.remove(0);
     let at = digits_at(bytes).ok_or_else(|| corrupt("the header's checksum can't be found"))?;
@@ -60,9 +60,16 @@ pub(super) fn unseal(header: &Header, bytes: &[u8]) -> Result<Option<Vec<u32>>> 
     Ok(Some(checksums))
 }
 
+/// The number that is written so, and in no other way.
+fn number(digits: &str) -> Option<u32> {
+    let number = u32::from_str_radix(digits, 16).ok()?;
+    (format!("{number:08x}") == digits).then_some(number)
+}
+
 fn digits_at(bytes: &[u8]) -> Option<usize> {
-    let mark = bytes.windows(MARK.len()).position(|window| window == MARK)?;
-    let at = mark + MARK.len();
+    let mut with_one_before = bytes.windows(1 + MARK.len());
+    let is_key = |window: &[u8]| window[0] != b'\\' && &window[1..] == MARK;
+    let at = with_one_before.position(is_key)? + 1 + MARK.len();
     (at + DIGITS <= bytes.len()).then_some(at)
 }
 
@@ -83,7 +90,8 @@ mod tests {
     fn sealed() -> (Header, Vec<u8>) {
         let tensors = [("a", 3), ("crc32c", 1), ("\"crc32c\":\"", 0)];
         let tensors = tensors.map(|(name, len)| (name.to_owned(), Dtype::U8, vec![len]));
-        let metadata = [("a note".to_owned(), "\"crc32c\":\"deadbeef".to_owned())];
+        let metadata = [("a note", "\"crc32c\":\"deadbeef"), ("a \"crc32c", "short"), ("\\", "\"")];
+        let metadata = metadata.map(|(key, text)| (key.to_owned(), text.to_owned()));
         let mut header = Header::lay_out(tensors, metadata.into()).unwrap();
         let bytes = seal(&mut header, &[1, 0xffff_ffff, 0]).unwrap();
         (header, bytes)
@@ -101,13 +109,19 @@ mod tests {
     fn any_changed_byte_of_a_header_is_noticed() {
         let (_, bytes) = sealed();
         for at in 8..bytes.len() {
-            let mut bytes = bytes.clone();
-            bytes[at] ^= 1;
-            let judged = Header::decode(&bytes[8..], 4).and_then(|header| {
-                // Without the key it is a file without checksums: the structure says there are.
-                if header.metadata.contains_key(KEY) { unseal(&header, &bytes) } else { Ok(None) }
-            });
-            assert!(!matches!(judged, Ok(Some(_))), "byte {at}");
+            for bit in 0..8 {
+                let mut bytes = bytes.clone();
+                bytes[at] ^= 1 << bit;
+                let judged = Header::decode(&bytes[8..], 4).and_then(|header| {
+                    // Without the key it is a file without checksums: the structure says there are.
+                    if header.metadata.contains_key(KEY) {
+                        unseal(&header, &bytes)
+                    } else {
+                        Ok(None)
+                    }
+                });
+                assert!(!matches!(judged, Ok(Some(_))), "byte {at}, bit {bit}");
+            }
         }
     }
 

@@ -11,8 +11,10 @@
 //! removes them.
 
 use std::collections::HashSet;
+use std::error::Error as _;
 use std::ffi::{OsStr, OsString};
 use std::fs;
+use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
@@ -36,6 +38,9 @@ const NAME_BYTES_MAX: usize = 200;
 /// How often a draft is made anew when somebody takes it for an abandoned one.
 const ATTEMPTS_MAX: u32 = 100;
 
+/// Links to one another that are followed to a file that does not exist: the kernel's own limit.
+const LINKS_MAX: u32 = 40;
+
 /// A file that has not got its name yet.
 pub struct Draft {
     engine: Arc<dyn Engine>,
@@ -56,8 +61,13 @@ impl Draft {
         let turn = Turn::begin(&target);
         for _ in 0..ATTEMPTS_MAX {
             let path = draft_path(&target);
-            let file = engine.open(&path, Open { mode: Mode::New, direct })?;
-            let Some(lock) = take_lock(&path)? else { continue };
+            let file = match engine.open(&path, Open { mode: Mode::New, direct }) {
+                Ok(file) => file,
+                // Another machine, or another container, has a process of the same number.
+                Err(error) if is_taken(&error) => continue,
+                Err(error) => return Err(error),
+            };
+            let Some(lock) = take_lock(&path).inspect_err(|_| remove(&path))? else { continue };
             let draft = Self {
                 engine: Arc::clone(engine),
                 file,
@@ -103,10 +113,20 @@ impl Draft {
 impl Drop for Draft {
     fn drop(&mut self) {
         if !self.published {
-            // What can't be removed now is swept by the next save.
-            let _ = fs::remove_file(&self.path);
+            remove(&self.path);
         }
     }
+}
+
+/// What can't be removed now is swept by a later save.
+fn remove(draft: &Path) {
+    let _ = fs::remove_file(draft);
+}
+
+/// Whether a file could not be made because there is one of its name.
+fn is_taken(error: &Error) -> bool {
+    let cause = error.source().and_then(|cause| cause.downcast_ref::<io::Error>());
+    cause.is_some_and(|cause| cause.kind() == io::ErrorKind::AlreadyExists)
 }
 
 /// The file that `path` means, if a save may replace it.
@@ -115,10 +135,13 @@ fn judge(path: &Path) -> Result<PathBuf> {
     if path.file_name().is_none() {
         return refuse(Error::invalid("can't save to a path that has no file name"));
     }
-    // A link stays one, and what it leads to is replaced.
-    let target = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
+    let target = follow(path);
     if target.is_dir() {
         return refuse(Error::invalid("can't save to this path, it is a directory"));
+    }
+    if target.exists() && !target.is_file() {
+        // The rename would put a file in the place of a device or a pipe.
+        return refuse(Error::invalid("can't save to this path, it is no regular file"));
     }
     if target.exists() && access(&target, Access::WRITE_OK).is_err() {
         let why = "can't save over this file, it is not writable";
@@ -129,9 +152,29 @@ fn judge(path: &Path) -> Result<PathBuf> {
         let why = format!("can't save, {} is no directory; make it first", directory.display());
         return refuse(Error::new(Kind::NotFound, why));
     }
+    // What no file can be called would be told by the rename, when all is written.
+    match fs::symlink_metadata(&target) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => {
+            return refuse(Error::from_io(error, "can't save to this path"));
+        }
+        _ => {}
+    }
     // Two spellings of one path must meet in one line.
     let directory = fs::canonicalize(directory).unwrap_or_else(|_| directory.to_owned());
     Ok(directory.join(target.file_name().unwrap_or_default()))
+}
+
+/// What a path leads to: a link stays one, and what it leads to is replaced, or made.
+fn follow(path: &Path) -> PathBuf {
+    let mut target = path.to_owned();
+    for _ in 0..LINKS_MAX {
+        if let Ok(real) = fs::canonicalize(&target) {
+            return real;
+        }
+        let Ok(link) = fs::read_link(&target) else { break };
+        target = directory_of(&target).join(link);
+    }
+    target
 }
 
 fn directory_of(target: &Path) -> &Path {
@@ -192,16 +235,26 @@ fn sweep(target: &Path) {
     let prefix = prefix(target);
     let Ok(entries) = fs::read_dir(directory_of(target)) else { return };
     for entry in entries.flatten() {
-        let name = entry.file_name();
-        let name = name.as_bytes();
-        let is_draft = name.starts_with(prefix.as_bytes()) && name.ends_with(SUFFIX.as_bytes());
-        if is_draft
-            && entry.file_type().is_ok_and(|kind| kind.is_file())
-            && open_and_lock(&entry.path()).is_ok_and(|(_lock, locked)| locked.is_ok())
-        {
-            let _ = fs::remove_file(entry.path());
+        let is_file = entry.file_type().is_ok_and(|kind| kind.is_file());
+        if !is_file || !is_draft(entry.file_name().as_bytes(), prefix.as_bytes()) {
+            continue;
+        }
+        // The lock is held until the file is gone: who has just made it would otherwise get it.
+        if let Ok((_lock, Ok(()))) = open_and_lock(&entry.path()) {
+            remove(&entry.path());
         }
     }
+}
+
+/// Whether a name is `prefix`, the numbers of a process and of a draft, and the suffix: a name that
+/// only resembles one may be a file of the user's.
+fn is_draft(name: &[u8], prefix: &[u8]) -> bool {
+    let numbers = name.strip_prefix(prefix).and_then(|rest| rest.strip_suffix(SUFFIX.as_bytes()));
+    let is_number = |digits: &[u8]| !digits.is_empty() && digits.iter().all(u8::is_ascii_digit);
+    let mut numbers = numbers.into_iter().flat_map(|numbers| numbers.split(|byte| *byte == b'-'));
+    numbers.next().is_some_and(is_number)
+        && numbers.next().is_some_and(is_number)
+        && numbers.next().is_none()
 }
 
 /// Makes a rename in `directory` survive a power cut.

@@ -52,14 +52,17 @@ impl<'a> Feed<'a> {
         Self { tensors, windows, source, current: None, failed: false }
     }
 
-    /// The next window; `None` after the last, and after [`fail`](Self::fail).
+    /// The next window; `None` after the last, after a source has failed or panicked, and after
+    /// [`fail`](Self::fail).
     pub fn next(&mut self) -> Result<Option<Load>> {
         if self.failed {
             return Ok(None);
         }
         let Some(window) = self.windows.next() else { return Ok(None) };
+        self.failed = true;
         let sources = window.segments.iter().map(|segment| self.source_of(segment.tensor));
         let sources = sources.collect::<Result<_>>()?;
+        self.failed = false;
         Ok(Some(Load { window, sources }))
     }
 
@@ -152,7 +155,10 @@ impl Writes {
     /// Adds one, after waiting for the oldest if there are too many.
     pub fn add(&mut self, write: Pending<Block>) -> Result<()> {
         self.under_way.push_back(write);
-        if self.under_way.len() > self.most { self.wait_for_oldest() } else { Ok(()) }
+        if self.under_way.len() > self.most {
+            self.wait_for_oldest()?;
+        }
+        Ok(())
     }
 
     /// A buffer of the pool; while there is none, the oldest write is waited for, whose own comes
@@ -162,31 +168,23 @@ impl Writes {
             if let Some(lease) = pool.try_take() {
                 return Ok(lease);
             }
-            if self.under_way.is_empty() {
+            if !self.wait_for_oldest()? {
                 return Ok(pool.take());
             }
-            self.wait_for_oldest()?;
         }
-    }
-
-    pub fn are_under_way(&self) -> bool {
-        !self.under_way.is_empty()
     }
 
     /// Waits for all of them.
     pub fn finish(mut self) -> Result<Duration> {
-        while !self.under_way.is_empty() {
-            self.wait_for_oldest()?;
-        }
+        while self.wait_for_oldest()? {}
         Ok(self.waited)
     }
 
-    /// Waits for the oldest, whose buffer goes back then.
-    pub fn wait_for_oldest(&mut self) -> Result<()> {
+    /// Waits for the oldest and gives its memory back; whether there was one.
+    pub fn wait_for_oldest(&mut self) -> Result<bool> {
         let start = Instant::now();
         let done = self.under_way.pop_front().map(Pending::wait);
         self.waited += start.elapsed();
-        done.transpose()?;
-        Ok(())
+        Ok(done.transpose()?.is_some())
     }
 }

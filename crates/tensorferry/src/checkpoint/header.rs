@@ -21,6 +21,9 @@ pub const DATA_ALIGNMENT: u64 = 4096;
 /// Longer headers are refused: the limit of the format's own library.
 pub const HEADER_BYTES_MAX: u64 = 100_000_000;
 
+/// No file has more: offsets are signed, and the header takes some.
+const DATA_BYTES_MAX: u64 = i64::MAX as u64 - 2 * HEADER_BYTES_MAX;
+
 /// The name under which the header keeps texts that are no tensors.
 pub const METADATA: &str = "__metadata__";
 
@@ -81,6 +84,7 @@ impl Header {
             let start = end;
             let bytes = bytes_of(dtype, &shape).and_then(|bytes| start.checked_add(bytes));
             end = bytes
+                .filter(|end| *end <= DATA_BYTES_MAX)
                 .ok_or_else(|| Error::invalid("a tensor is too large").with("tensor", &name))?;
             Ok(Tensor { name, dtype, shape, range: start..end })
         });

@@ -16,11 +16,12 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use super::checksums::{KEY, unseal};
-use super::extent::{EXTENT_BYTES, Extent, extents};
+use super::extent::{Extent, extents};
 use super::header::{Header, Tensor};
 use super::structure::{STRUCTURE, Structure};
 use super::threads::{on_threads, threads_for};
 use super::tool::{Buffered, Direct, Reader, Tool, is_warm};
+use super::window::{Segment, Windows};
 use crate::codec::checksum::{combine, crc32c};
 use crate::error::{Error, Kind, Result};
 use crate::io::{Engine, Pending, Priority};
@@ -40,6 +41,8 @@ pub struct Checkpoint {
     tool: &'static str,
     header: Header,
     data_start: u64,
+    /// Of all bytes in front of the data, to know the file again.
+    header_checksum: u32,
     checksums: Option<Vec<u32>>,
     structure: Option<Structure>,
 }
@@ -79,8 +82,16 @@ impl Checkpoint {
             let why = "the file was saved with checksums and has lost them";
             return Err(named(Error::new(Kind::Corrupt, why).with("field", KEY)));
         }
-        let path = path.to_owned();
-        Ok(Self { path, reader, tool: tool.name(), header, data_start, checksums, structure })
+        Ok(Self {
+            path: path.to_owned(),
+            reader,
+            tool: tool.name(),
+            header,
+            data_start,
+            header_checksum: crc32c(&bytes),
+            checksums,
+            structure,
+        })
     }
 
     /// What is in the file.
@@ -120,6 +131,11 @@ impl Checkpoint {
     pub fn map(&self) -> Result<Vec<Block>> {
         let named = |error: Error| error.with("file", self.path.display());
         let mapped = Mapped::open(&self.path, Some(self.data_start + self.header.data_len()))?;
+        // The name may mean another file by now, in which these tensors lie elsewhere.
+        if crc32c(&mapped[..self.data_start as usize]) != self.header_checksum {
+            let why = "the file was replaced after it was opened; open it again";
+            return Err(named(Error::new(Kind::Corrupt, why)));
+        }
         let ranges: Vec<_> =
             self.header.tensors.iter().map(|tensor| self.in_file(tensor)).collect();
         mapped.into_blocks(&ranges).map_err(named)
@@ -128,43 +144,41 @@ impl Checkpoint {
     /// Reads every tensor and verifies its checksum, with little memory; tells `progress` how many
     /// bytes are done.
     pub fn verify(&self, progress: &mut dyn FnMut(u64)) -> Result<()> {
-        let named = |error: Error| error.with("file", self.path.display());
-        let mut chunks = self.chunks();
-        let mut ahead = VecDeque::new();
-        let mut current: Option<(usize, u32)> = None;
-        loop {
-            while ahead.len() < AHEAD_MAX
-                && let Some((tensor, range)) = chunks.next()
-            {
-                let memory = Buffer::recycled((range.end - range.start) as usize)?;
-                let offset = self.data_start + range.start;
-                let read = self.reader.read(offset, memory.into(), Priority::Waiting);
-                ahead.push_back((tensor, range, read));
-            }
-            let Some((next, range, read)) = ahead.pop_front() else { break };
-            let block = read.wait().map_err(|failed| named(failed.into()))?;
-            let checksum = crc32c(&block);
-            current = match current {
-                Some((tensor, found)) if tensor == next => {
-                    Some((tensor, combine(found, checksum, range.end - range.start)))
-                }
-                done => {
-                    self.judge_any(done).map_err(named)?;
-                    Some((next, checksum))
-                }
-            };
-            progress(range.end);
-        }
-        self.judge_any(current).map_err(named)
+        self.verify_all(progress).map_err(|error| error.with("file", self.path.display()))
     }
 
-    /// The data in chunks of one tensor each, in order.
-    fn chunks(&self) -> impl Iterator<Item = (usize, Range<u64>)> {
-        self.header.tensors.iter().enumerate().flat_map(|(index, tensor)| {
-            let range = tensor.range.clone();
-            let starts = range.clone().step_by(EXTENT_BYTES as usize);
-            starts.map(move |start| (index, start..(start + EXTENT_BYTES).min(range.end)))
-        })
+    fn verify_all(&self, progress: &mut dyn FnMut(u64)) -> Result<()> {
+        let mut windows = Windows::over(&self.header.tensors);
+        let mut ahead = VecDeque::new();
+        let mut current = None;
+        loop {
+            while ahead.len() < AHEAD_MAX
+                && let Some(window) = windows.next()
+            {
+                let memory = Buffer::recycled((window.range.end - window.range.start) as usize)?;
+                let offset = self.data_start + window.range.start;
+                let read = self.reader.read(offset, memory.into(), Priority::Waiting);
+                ahead.push_back((window, read));
+            }
+            let Some((window, read)) = ahead.pop_front() else { break };
+            let block = read.wait()?;
+            let mut rest = &*block;
+            for Segment { tensor, range } in window.segments {
+                let (bytes, behind) = rest.split_at(range.len());
+                rest = behind;
+                current = Some(match current {
+                    Some((same, found)) if same == tensor => {
+                        (tensor, combine(found, crc32c(bytes), range.len() as u64))
+                    }
+                    done => {
+                        self.judge_any(done)?;
+                        (tensor, crc32c(bytes))
+                    }
+                });
+            }
+            progress(window.range.end);
+        }
+        self.judge_any(current)
     }
 
     fn in_file(&self, tensor: &Tensor) -> Range<usize> {

@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 
 use serde::Serialize;
 
-use super::checksums::seal;
+use super::checksums::{KEY, seal};
 use super::draft::Draft;
 use super::feed::{Feed, Source, Staged, Writes};
 use super::header::{DATA_ALIGNMENT, Header};
@@ -129,9 +129,18 @@ impl Output {
     ) -> Result<Self> {
         let began = Instant::now();
         let direct = options.tool.writes_directly()?;
+        if (options.staging.slot_len() as u64) < WINDOW_BYTES {
+            let why = "the staging memory's buffers are too small; make it with `staging`";
+            return Err(Error::invalid(why).with("bytes", options.staging.slot_len()));
+        }
         let placeholder = vec![0; header.tensors.len()];
-        let encoded =
-            if options.checksum { seal(&mut header, &placeholder)? } else { header.encode()? };
+        let encoded = if options.checksum {
+            seal(&mut header, &placeholder)?
+        } else {
+            // Those of a file that was loaded are not those of this one.
+            header.metadata.remove(KEY);
+            header.encode()?
+        };
         let header_len = encoded.len() as u64;
         let draft = Draft::create(engine, path, direct)?;
         draft.file().reserve(header_len + header.data_len())?;

@@ -154,8 +154,13 @@ pub fn tool(name: &str) -> Result<&'static dyn Tool> {
 
 /// Whether most of a file is in the page cache, so that reading around it would lose time.
 pub fn is_warm(path: &Path) -> Result<bool> {
-    let failed = |error| Error::from_io(error, "can't open file").with("file", path.display());
+    let named = |error: Error| error.with("file", path.display());
+    let failed = |error| named(Error::from_io(error, "can't open file"));
+    // Opening a pipe would wait for somebody at its other end. Whoever opens it tells what it is.
+    if !fs::metadata(path).map_err(failed)?.is_file() {
+        return Ok(false);
+    }
     let file = fs::File::open(path).map_err(failed)?;
     let len = file.metadata().map_err(failed)?.len();
-    Ok(residency(&file, len)? >= 0.5)
+    Ok(residency(&file, len).map_err(named)? >= 0.5)
 }

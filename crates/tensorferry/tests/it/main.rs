@@ -2,6 +2,7 @@
 #![expect(clippy::unwrap_used, reason = "the helpers of tests fail as tests do")]
 
 mod arena;
+mod checkpoint;
 mod codec;
 mod device;
 mod fuzz;
