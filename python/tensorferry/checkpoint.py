@@ -50,9 +50,9 @@ def save(
 ) -> SaveReport:
     """Saves an object as the file ``path``.
 
-    The object consists of dicts, lists, tuples, tensors, parameters, arrays and plain values, nested
-    at will; tensors that share memory are stored once and share it again when loaded. Anything else
-    is an ``InvalidInput`` that names its place, before a byte is written.
+    The object consists of dicts, lists, tuples, tensors, parameters, arrays and plain values,
+    nested at will; tensors that share memory are stored once and share it again when loaded.
+    Anything else is an ``InvalidInput`` that names its place, before a byte is written.
 
     ``tool``: ``"direct"`` (around the page cache), ``"buffered"``, ``"torch"`` (a ``.pt`` file),
     ``"numpy"`` (a ``.npy`` file, for one tensor), or ``"auto"``: whichever of the first two has
@@ -113,8 +113,8 @@ def load(
     rank: int | None = None,
     world_size: int | None = None,
 ) -> Any:
-    """Loads what was saved; also any safetensors file, a ``.npy`` file (as a tensor) and, by torch's
-    safe loader, a ``.pt`` file. What a file is, its content says.
+    """Loads what was saved; also any safetensors file, a ``.npy`` file (as a tensor) and, by the
+    safe loader of torch, a ``.pt`` file. What a file is, its content says.
 
     ``map_location`` as in ``torch.load``. ``keys`` loads only the parts at these dotted paths
     (``["model", "optimizer.state.3"]``) and gives a dict of them. ``mmap=True`` maps the file

@@ -37,9 +37,7 @@ def same(a: Any, b: Any) -> bool:
             and torch.equal(bits(a), bits(b))
         )
     if isinstance(a, dict):
-        return (
-            type(a) is type(b) and list(a) == list(b) and all(same(a[key], b[key]) for key in a)
-        )
+        return type(a) is type(b) and list(a) == list(b) and all(same(a[key], b[key]) for key in a)
     if isinstance(a, list | tuple):
         return type(a) is type(b) and len(a) == len(b) and all(map(same, a, b))
     if isinstance(a, np.ndarray):
@@ -49,7 +47,7 @@ def same(a: Any, b: Any) -> bool:
     return bool(type(a) is type(b) and a == b)
 
 
-def training_state() -> dict[str, Any]:
+def training_state() -> dict[Any, Any]:
     torch.manual_seed(0)
     model = nn.Sequential(nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.Flatten(), nn.Linear(288, 5))
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
@@ -478,7 +476,7 @@ def test_paths_that_can_not_be_saved_to_say_why(tmp_path: Path) -> None:
         ferry.save(state, tmp_path)
     for save in (ferry.save, ferry.save_async):
         with pytest.raises(ferry.NotFound):
-            save(state, tmp_path / "missing" / "x")  # type: ignore[operator]
+            save(state, tmp_path / "missing" / "x")
     with pytest.raises(ferry.NotFound):
         ferry.load(tmp_path / "missing")
     with pytest.raises(ferry.InvalidInput, match="it is a directory"):

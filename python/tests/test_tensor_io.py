@@ -35,9 +35,7 @@ def test_one_tool_is_used_for_everything(tmp_path: Path, tool: str) -> None:
     tensor = torch.randn(1000)
     assert io.save(tensor, tmp_path / "x").tool == tool
     assert torch.equal(io.load(tmp_path / "x"), tensor)
-    assert tool_of(tmp_path / "x") == (
-        tool if tool in ("torch", "numpy") else "safetensors"
-    )
+    assert tool_of(tmp_path / "x") == (tool if tool in ("torch", "numpy") else "safetensors")
     rows = io.report().rows
     assert {row["situation"] for row in rows} >= {"durable"}
     assert all(row["operations"] == 1 for row in rows)
@@ -65,9 +63,9 @@ def test_the_published_algorithm_tries_each_tool_once_for_each_size_and_keeps_th
     assert table["best"] == best
     assert {io.save(tensor, tmp_path / "x", durable=False).tool for _ in range(5)} == {best}
     io.flush()
-    assert sorted(
-        io.save(tensor, tmp_path / "x", durable=False).tool for _ in range(4)
-    ) == sorted(WRITERS)
+    assert sorted(io.save(tensor, tmp_path / "x", durable=False).tool for _ in range(4)) == sorted(
+        WRITERS
+    )
 
 
 def test_reading_completes_the_dictionaries_of_reading_and_of_both(tmp_path: Path) -> None:
