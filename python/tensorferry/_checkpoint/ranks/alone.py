@@ -1,0 +1,112 @@
+"""Ranks that can't talk to each other: the n-th calls for a path belong together.
+
+The rules, and why they are safe, are told in the package's prose.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import threading
+import time
+import warnings
+from dataclasses import dataclass, field
+
+from tensorferry._checkpoint.ranks.group import Group
+from tensorferry._checkpoint.ranks.index import existing
+from tensorferry._checkpoint.ranks.names import beside, rank_file
+from tensorferry._checkpoint.ranks.ticket import Ticket
+
+UNFINISHED_MAX = 8
+"""Saves without an index, after so many of which a rank warns."""
+
+
+@dataclass
+class _Line:
+    """This process's saves to one path."""
+
+    generation: int | None = None
+    """Of the index that was there at the first call."""
+    mark: str = ""
+    """Set apart from all other processes, after a failure."""
+    counts: dict[int, int] = field(default_factory=dict)
+    unfinished: dict[int, list[Ticket]] = field(default_factory=dict)
+    """By rank: saves of which this process has not seen the index."""
+
+
+_lock = threading.Lock()
+_lines: dict[str, _Line] = {}
+"""One for each path that this process has saved to."""
+
+
+def begin(path: str, group: Group) -> Ticket:
+    """The next save of this rank to this path."""
+    index = existing(path)
+    generation = index.generation if index else 0
+    with _lock:
+        line = _lines.setdefault(path, _Line())
+        if line.generation is None:
+            line.generation = generation
+        number = line.counts[group.rank] = line.counts.get(group.rank, 0) + 1
+        unfinished = line.unfinished.setdefault(group.rank, [])
+        unfinished[:] = [old for old in unfinished if not _settled(old, path, generation, group)]
+        count = len(unfinished)
+        generation = line.generation + number
+        ticket = Ticket(f"g{generation}n{number}{line.mark}", generation, time.time())
+        unfinished.append(ticket)
+    if count and count % UNFINISHED_MAX == 0:
+        what = f"{count} saves of rank {group.rank} to {path} have not been completed by the others"
+        hint = "all ranks have to save, each as often"
+        warnings.warn(f"{what}; {hint}, or initialise torch.distributed", stacklevel=5)
+    return ticket
+
+
+def finished(path: str, group: Group, ticket: Ticket) -> None:
+    """The index of this save is there."""
+    with _lock:
+        line = _lines.get(path)
+        if line is not None and ticket in line.unfinished.get(group.rank, ()):
+            line.unfinished[group.rank].remove(ticket)
+
+
+def failed(path: str) -> None:
+    """Nobody can say any more which calls of this process belong to which of others."""
+    with _lock:
+        line = _lines.setdefault(path, _Line())
+        line.generation = None
+        line.mark = f"x{secrets.token_hex(8)}"
+        line.counts.clear()
+
+
+def _settled(old: Ticket, path: str, generation: int, group: Group) -> bool:
+    """Whether a save has its index, or never gets one; then this rank's file is removed.
+
+    An index of a later generation says that all ranks are past the old one. If the files of all
+    were written then, it may have had an index, which may have been moved away since.
+    """
+    files = [rank_file(path, rank, group.world_size, old.token) for rank in range(group.world_size)]
+    own = beside(path, files[group.rank])
+    if not os.path.exists(own):
+        return True
+    if generation < old.generation:
+        return False
+    if generation > old.generation and not all(os.path.exists(beside(path, f)) for f in files):
+        os.unlink(own)
+    return True
+
+
+def process_started() -> float:
+    """When this process started, in seconds since 1970, as well as the kernel tells."""
+    try:
+        with open("/proc/self/stat", "rb") as file:
+            # The name before it may contain anything, also spaces and brackets.
+            ticks = int(file.read().rpartition(b")")[2].split()[19])
+    except (OSError, ValueError, IndexError):
+        return _imported
+    a_tick = 1 / os.sysconf("SC_CLK_TCK")
+    age = time.clock_gettime(time.CLOCK_BOOTTIME) - ticks * a_tick
+    # One tick earlier: what this process has begun was never begun before it.
+    return time.time() - age - a_tick
+
+
+_imported = time.time()
