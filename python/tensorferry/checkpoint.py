@@ -74,6 +74,7 @@ def save(
     chooser = default(tool, goal)
     if group is None:
         return chooser.save(obj, path, durable=durable, checksum=checksum)
+    ranks.check_tool(tool)
     return ranks.save(chooser, obj, os.fspath(path), group, durable=durable, checksum=checksum)
 
 

@@ -13,7 +13,7 @@ import warnings
 from dataclasses import dataclass, field
 
 from tensorferry._checkpoint.ranks.group import Group
-from tensorferry._checkpoint.ranks.index import existing
+from tensorferry._checkpoint.ranks.index import Index, existing
 from tensorferry._checkpoint.ranks.names import beside, rank_file
 from tensorferry._checkpoint.ranks.ticket import Ticket
 
@@ -23,7 +23,7 @@ UNFINISHED_MAX = 8
 
 @dataclass
 class _Line:
-    """This process's saves to one path."""
+    """This process's saves to one path, for one number of ranks."""
 
     generation: int | None = None
     """Of the index that was there at the first call."""
@@ -35,21 +35,20 @@ class _Line:
 
 
 _lock = threading.Lock()
-_lines: dict[str, _Line] = {}
+_lines: dict[tuple[str, int], _Line] = {}
 """One for each path that this process has saved to."""
 
 
 def begin(path: str, group: Group) -> Ticket:
     """The next save of this rank to this path."""
     index = existing(path)
-    generation = index.generation if index else 0
     with _lock:
-        line = _lines.setdefault(path, _Line())
+        line = _lines.setdefault((path, group.world_size), _Line())
         if line.generation is None:
-            line.generation = generation
+            line.generation = index.generation if index else 0
         number = line.counts[group.rank] = line.counts.get(group.rank, 0) + 1
         unfinished = line.unfinished.setdefault(group.rank, [])
-        unfinished[:] = [old for old in unfinished if not _settled(old, path, generation, group)]
+        unfinished[:] = [old for old in unfinished if not _settled(old, index, path, group)]
         count = len(unfinished)
         generation = line.generation + number
         ticket = Ticket(f"g{generation}n{number}{line.mark}", generation, time.time())
@@ -64,33 +63,34 @@ def begin(path: str, group: Group) -> Ticket:
 def finished(path: str, group: Group, ticket: Ticket) -> None:
     """The index of this save is there."""
     with _lock:
-        line = _lines.get(path)
-        if line is not None and ticket in line.unfinished.get(group.rank, ()):
-            line.unfinished[group.rank].remove(ticket)
+        line = _lines.get((path, group.world_size), _Line())
+        unfinished = line.unfinished.get(group.rank, [])
+        if ticket in unfinished:
+            unfinished.remove(ticket)
 
 
-def failed(path: str) -> None:
+def failed(path: str, group: Group) -> None:
     """Nobody can say any more which calls of this process belong to which of others."""
     with _lock:
-        line = _lines.setdefault(path, _Line())
+        line = _lines.setdefault((path, group.world_size), _Line())
         line.generation = None
         line.mark = f"x{secrets.token_hex(8)}"
         line.counts.clear()
 
 
-def _settled(old: Ticket, path: str, generation: int, group: Group) -> bool:
+def _settled(old: Ticket, index: Index | None, path: str, group: Group) -> bool:
     """Whether a save has its index, or never gets one; then this rank's file is removed.
 
-    An index of a later generation says that all ranks are past the old one. If the files of all
-    were written then, it may have had an index, which may have been moved away since.
+    A later index of as many ranks says that all of them are past the old save. If the files of all
+    were written then, it may have had an index too, which may have been moved away since.
     """
     files = [rank_file(path, rank, group.world_size, old.token) for rank in range(group.world_size)]
     own = beside(path, files[group.rank])
-    if not os.path.exists(own):
+    if not os.path.exists(own) or (index is not None and index.token == old.token):
         return True
-    if generation < old.generation:
+    if index is None or index.world_size != group.world_size or index.generation < old.generation:
         return False
-    if generation > old.generation and not all(os.path.exists(beside(path, f)) for f in files):
+    if not all(os.path.exists(beside(path, file)) for file in files):
         os.unlink(own)
     return True
 

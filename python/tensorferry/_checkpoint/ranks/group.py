@@ -55,6 +55,13 @@ def group(
     return Group(rank, world_size, _dims(sharded), _patterns(replicated))
 
 
+def check_tool(tool: str) -> None:
+    """Files of ranks are in our own format."""
+    if tool not in ("auto", "direct", "buffered"):
+        what = f"several ranks can't save with the tool {tool!r}"
+        raise InvalidInput(f"{what}; use 'auto', 'direct' or 'buffered'")
+
+
 def _dims(sharded: Mapping[str, int] | None) -> tuple[tuple[str, int], ...]:
     if sharded is None:
         return ()

@@ -18,15 +18,15 @@ from tensorferry._checkpoint.ranks.survey import survey
 from tensorferry._checkpoint.ranks.ticket import Ticket
 from tensorferry._checkpoint.ranks.words import Words, open_part
 from tensorferry._checkpoint.report import SaveReport
-from tensorferry._checkpoint.tools import CoreTool, SaveOptions, Tool
-from tensorferry._errors import Corrupt, InvalidInput, NotFound
+from tensorferry._checkpoint.tools import CoreTool, SaveOptions
+from tensorferry._errors import Corrupt, NotFound
 from tensorferry._structure import flatten
 
 
 class Chooser(Protocol):
     """Knows the fastest tool."""
 
-    def core_tool(self, path: str, nbytes: int, durable: bool) -> Tool:
+    def core_tool(self, path: str, nbytes: int, durable: bool) -> CoreTool:
         """The tool for so many bytes, among those that write our own format."""
         ...
 
@@ -71,7 +71,7 @@ class _Saving:
             ticket = alone.begin(self.path, self.group)
             report = self.write(obj, ticket)
         except BaseException:
-            alone.failed(self.path)
+            alone.failed(self.path, self.group)
             raise
         complete = self.all_there(ticket)
         if complete:
@@ -89,9 +89,6 @@ class _Saving:
             begun=ticket.begun,
         )
         tool = self.chooser.core_tool(self.path, flat.nbytes, self.durable)
-        if not isinstance(tool, CoreTool):
-            what = f"several ranks can't save with the tool {tool.name!r}"
-            raise InvalidInput(f"{what}; use 'auto', 'direct' or 'buffered'")
         options = SaveOptions(self.durable, self.checksum, run.staging_bytes(None))
         file = beside(self.path, self.files(ticket)[self.group.rank])
         return run.save_with(tool, obj, flat, file, options)
