@@ -289,6 +289,13 @@ def test_without_checksums_nobody_knows_what_is_equal(tmp_path: Path) -> None:
     assert torch.equal(ferry.load(path, rank=1, world_size=2)["x"], torch.zeros(2))
 
 
+def test_a_part_that_is_taken_for_the_whole_leads_to_the_index(tmp_path: Path) -> None:
+    path = tmp_path / "model.ferry"
+    save_all([{"x": torch.zeros(4), "y": torch.zeros(3)}] * 2, path, replicated=True)
+    with pytest.raises(ferry.NotFound, match=r"no tensor 'y'; it is one rank's part .* the index"):
+        ferry.load(tmp_path / index_of(path)["files"][0])
+
+
 def test_readers_that_know_no_ranks_find_whole_tensors_only(tmp_path: Path) -> None:
     path = tmp_path / "model.ferry"
     state = {"cut": torch.zeros(2), "same": torch.zeros(3), "once": torch.zeros(4)}
@@ -552,7 +559,7 @@ def test_world_sizes_may_change_from_save_to_save(tmp_path: Path) -> None:
 def processes() -> ForkServerContext:
     """Processes that have torch already."""
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["torch", "torch.distributed", "tensorferry.checkpoint"])
+    context.set_forkserver_preload(["torch", "tensorferry._checkpoint.ranks", __name__])
     return context
 
 

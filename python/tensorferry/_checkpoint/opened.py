@@ -90,7 +90,11 @@ class Opened:
     def _number(self, name: str) -> int:
         number = self.numbers.get(name)
         if number is None:
-            raise NotFound(f"the file has no tensor {name!r} (file: {self.path})")
+            text = self.metadata.get("tensorferry")
+            hint = ""
+            if text is not None and "rank" in parse(text).beside:
+                hint = "; it is one rank's part of a checkpoint, load the index beside it"
+            raise NotFound(f"the file has no tensor {name!r}{hint} (file: {self.path})")
         return number
 
     def _empty(self, name: str, device: str = "cpu") -> torch.Tensor:
