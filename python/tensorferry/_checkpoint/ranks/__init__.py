@@ -25,8 +25,9 @@ do at once, they make the same one. What could go wrong, and why nothing is ever
 - *A job died between its saves, and the next one counts to the same token.* Every file says when it
   was begun, and who makes the index takes none that was begun before its own process started: a job
   starts after the one before it has ended. So the clocks of all hosts have to agree better than
-  that, and there must be one job at a time for a path. The price: ranks that start so late that
-  others have saved already make no index of that save; the next one does.
+  that, and no process may outlive one job and save in the next one to the same path. The price:
+  ranks that start so late that others have saved already make no index of that save; the next one
+  does.
 - *A rank's save fails.* Whether its next call repeats the one that failed or belongs to the others'
   next one can't be known. So the process forgets its count, and marks its tokens with a random text
   from then on: other processes never match, ranks that are saved in turn by this process do.

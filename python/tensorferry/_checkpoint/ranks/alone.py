@@ -11,6 +11,7 @@ import threading
 import time
 import warnings
 from dataclasses import dataclass, field
+from functools import cache
 
 from tensorferry._checkpoint.ranks.group import Group
 from tensorferry._checkpoint.ranks.index import Index, existing
@@ -33,6 +34,14 @@ class _Line:
     unfinished: dict[int, list[Ticket]] = field(default_factory=dict)
     """By rank: saves of which this process has not seen the index."""
 
+    def token(self, number: int) -> str:
+        """Of the save that has this number for all ranks."""
+        return f"g{(self.generation or 0) + number}n{number}{self.mark}"
+
+    def has_made(self, index: Index) -> bool:
+        """Whether an index is one of this line."""
+        return index.token == self.token(index.generation - (self.generation or 0))
+
 
 _lock = threading.Lock()
 _lines: dict[tuple[str, int], _Line] = {}
@@ -48,10 +57,10 @@ def begin(path: str, group: Group) -> Ticket:
             line.generation = index.generation if index else 0
         number = line.counts[group.rank] = line.counts.get(group.rank, 0) + 1
         unfinished = line.unfinished.setdefault(group.rank, [])
-        unfinished[:] = [old for old in unfinished if not _settled(old, index, path, group)]
+        known = index if index and line.has_made(index) else None
+        unfinished[:] = [old for old in unfinished if not _settled(old, known, path, group)]
         count = len(unfinished)
-        generation = line.generation + number
-        ticket = Ticket(f"g{generation}n{number}{line.mark}", generation, time.time())
+        ticket = Ticket(line.token(number), line.generation + number, time.time())
         unfinished.append(ticket)
     if count and count % UNFINISHED_MAX == 0:
         what = f"{count} saves of rank {group.rank} to {path} have not been completed by the others"
@@ -81,14 +90,14 @@ def failed(path: str, group: Group) -> None:
 def _settled(old: Ticket, index: Index | None, path: str, group: Group) -> bool:
     """Whether a save has its index, or never gets one; then this rank's file is removed.
 
-    A later index of as many ranks says that all of them are past the old save. If the files of all
-    were written then, it may have had an index too, which may have been moved away since.
+    A later index of this line says that all ranks are past the old save. If the files of all were
+    written then, it may have had an index too, which may have been moved away since.
     """
     files = [rank_file(path, rank, group.world_size, old.token) for rank in range(group.world_size)]
     own = beside(path, files[group.rank])
     if not os.path.exists(own) or (index is not None and index.token == old.token):
         return True
-    if index is None or index.world_size != group.world_size or index.generation < old.generation:
+    if index is None or index.generation < old.generation:
         return False
     if not all(os.path.exists(beside(path, file)) for file in files):
         os.unlink(own)
@@ -97,6 +106,12 @@ def _settled(old: Ticket, index: Index | None, path: str, group: Group) -> bool:
 
 def process_started() -> float:
     """When this process started, in seconds since 1970, as well as the kernel tells."""
+    return _started(os.getpid())
+
+
+@cache
+def _started(process: int) -> float:
+    # Asked once: the clock may be set later. Children that were forked ask for themselves.
     try:
         with open("/proc/self/stat", "rb") as file:
             # The name before it may contain anything, also spaces and brackets.

@@ -55,12 +55,12 @@ class _Saving:
     def together(self, obj: object) -> SaveReport:
         """Every step is taken by all ranks, and the next one only if none has failed."""
         ticket = together.begin(self.path)
-        try:
-            report = together.step(lambda: self.write(obj, ticket))
-            made = together.step(lambda: self.survey(ticket) if together.leads() else None)
-        except Exception:
+
+        def discard() -> None:
             self.discard(ticket)
-            raise
+
+        report = together.step(lambda: self.write(obj, ticket), discard)
+        made = together.step(lambda: self.survey(ticket) if together.leads() else None, discard)
         # From here on the index may be in its place, whatever fails: the files have to stay.
         together.step(lambda: None if made is None else self.publish(made))
         return report

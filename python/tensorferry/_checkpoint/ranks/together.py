@@ -48,8 +48,12 @@ def begin(path: str) -> Ticket:
     return Ticket(token, generation, time.time())
 
 
-def step(act: Callable[[], T]) -> T:
-    """Acts on all ranks, and waits for all; raises this rank's failure, or that of another one."""
+def step(act: Callable[[], T], undo: Callable[[], None] = lambda: None) -> T:
+    """Acts on all ranks, and waits for all; raises this rank's failure, or that of another one.
+
+    ``undo`` is called when all know that one has failed, and so none goes on. When talking itself
+    fails, some may have gone on: then nothing is undone.
+    """
     failure: Exception | None = None
     outcome: tuple[str, str] | None = None
     try:
@@ -59,13 +63,14 @@ def step(act: Callable[[], T]) -> T:
         outcome = getattr(error, "kind", type(error).__name__), str(error)
     outcomes: list[Any] = [None] * dist.get_world_size()
     dist.all_gather_object(outcomes, outcome)
+    failed = next((rank for rank, other in enumerate(outcomes) if other is not None), None)
+    if failed is None:
+        return result
+    undo()
     if failure is not None:
         raise failure
-    for rank, other in enumerate(outcomes):
-        if other is not None:
-            kind, text = other
-            raise _BY_KIND.get(kind, Io)(f"rank {rank} has failed to save its part: {text}")
-    return result
+    kind, text = outcomes[failed]
+    raise _BY_KIND.get(kind, Io)(f"rank {failed} has failed to save its part: {text}")
 
 
 _BY_KIND: dict[str, type[Error]] = {cls.kind: cls for cls in ALL}
