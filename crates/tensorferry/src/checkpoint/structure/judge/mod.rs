@@ -26,7 +26,6 @@ const INT_END: f64 = 9_223_372_036_854_775_808.0;
 /// Judges a whole text. Keys that are not known are passed over: a later version may add some
 /// without becoming another.
 pub fn structure(json: &Json, header: &Header) -> Result<Structure> {
-    let elsewhere;
     let mut judge = Judge {
         tensors: by_name(&header.tensors).collect(),
         objects: HashMap::new(),
@@ -38,7 +37,8 @@ pub fn structure(json: &Json, header: &Header) -> Result<Structure> {
     judge.check_unique(fields)?;
     let field = |name| fields.iter().find(|(key, _)| key == name).map(|(_, value)| value);
     let version = judge.version(field("version"))?;
-    elsewhere = elsewhere::tensors(field("elsewhere"), header).map_err(|why| judge.wrong(why))?;
+    let elsewhere =
+        elsewhere::tensors(field("elsewhere"), header).map_err(|why| judge.wrong(why))?;
     judge.tensors.extend(by_name(&elsewhere));
     let Some(Json::Bool(checksum)) = field("checksum") else {
         return Err(judge.wrong("\"checksum\" is missing or no boolean"));
