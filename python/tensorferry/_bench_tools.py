@@ -2,12 +2,13 @@
 
 Private. Two measurements, on the disk that ``--path`` lies on:
 
-*trace*: every tool, at every step, beside one another, while the machine changes: idle, a busy disk,
-busy processors, idle again. ``tensorferry simulate tools`` replays such a trace under any policy.
+*trace*: every tool, at every step, beside one another, while the machine changes: idle, a busy
+disk, busy processors, idle again. ``tensorferry simulate tools`` replays such a trace under any
+policy.
 
-*live*: the policies themselves at work, each with an object and a file of its own, and every fixed
-tool beside them in the same round. The oracle always uses the tool whose median was the best for the
-size; a policy's share is the oracle's seconds over its own.
+*live*: the policies themselves at work, each with a file of its own, and every fixed tool beside
+them in the same round. The oracle always uses the tool that was the best for the size, on average;
+a policy's share is the oracle's seconds over its own.
 """
 
 from __future__ import annotations

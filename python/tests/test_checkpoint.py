@@ -493,11 +493,11 @@ def test_paths_that_can_not_be_saved_to_say_why(tmp_path: Path) -> None:
 def test_no_permission_is_told() -> None:
     with tempfile.TemporaryDirectory() as place:
         os.chmod(place, 0o755)
-        ferry.save({"a": torch.ones(3)}, f"{place}/x")
-        os.chmod(f"{place}/x", 0o600)
         done = run(
             """
             import os, sys, torch, tensorferry as ferry
+            ferry.save({"a": torch.ones(3)}, f"{sys.argv[1]}/x")
+            os.chmod(f"{sys.argv[1]}/x", 0o600)
             os.setuid(65534)
             for path in ("x", "new"):
                 try:
