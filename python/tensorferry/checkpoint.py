@@ -50,9 +50,9 @@ def save(
 ) -> SaveReport:
     """Saves an object as the file ``path``.
 
-    The object consists of dicts, lists, tuples, tensors, parameters, arrays and plain values, nested
-    at will; tensors that share memory are stored once and share it again when loaded. Anything else
-    is an ``InvalidInput`` that names its place, before a byte is written.
+    The object consists of dicts, lists, tuples, tensors, parameters, arrays and plain values,
+    nested at will; tensors that share memory are stored once and share it again when loaded.
+    Anything else is an ``InvalidInput`` that names its place, before a byte is written.
 
     ``tool``: ``"direct"`` (around the page cache), ``"buffered"``, ``"torch"`` (a ``.pt`` file),
     ``"numpy"`` (a ``.npy`` file, for one tensor), or ``"auto"``: whichever of the first two has
@@ -64,7 +64,11 @@ def save(
     ``path``, which becomes an index of them when the last rank is done. ``sharded`` says along
     which dimension tensors are cut evenly between the ranks, by patterns of their names
     (``{"*.weight": 0}``); ``replicated`` names those that are the same on every rank (True: all
-    others), which are then stored once. Both can be loaded by any number of ranks.
+    others), which are then stored once. Both can be loaded by any number of ranks. Parts have the
+    sizes that ``torch.chunk`` gives. Until all ranks have saved, the old checkpoint stays. If
+    torch.distributed is initialised for as many ranks, all wait for each other, and all raise if
+    one fails; otherwise no call waits, the n-th calls of all ranks for a path belong together, and
+    ``complete`` in the report says whether this one was the last.
     """
     from tensorferry._checkpoint import ranks
     from tensorferry.tensor_io import default
@@ -74,6 +78,7 @@ def save(
     chooser = default(tool, goal)
     if group is None:
         return chooser.save(obj, path, durable=durable, checksum=checksum)
+    ranks.check_tool(tool)
     return ranks.save(chooser, obj, os.fspath(path), group, durable=durable, checksum=checksum)
 
 
@@ -113,8 +118,8 @@ def load(
     rank: int | None = None,
     world_size: int | None = None,
 ) -> Any:
-    """Loads what was saved; also any safetensors file, a ``.npy`` file (as a tensor) and, by torch's
-    safe loader, a ``.pt`` file. What a file is, its content says.
+    """Loads what was saved; also any safetensors file, a ``.npy`` file (as a tensor) and, by the
+    safe loader of torch, a ``.pt`` file. What a file is, its content says.
 
     ``map_location`` as in ``torch.load``. ``keys`` loads only the parts at these dotted paths
     (``["model", "optimizer.state.3"]``) and gives a dict of them. ``mmap=True`` maps the file
@@ -122,7 +127,10 @@ def load(
     checksums of header and tensors, where the file has them. ``tool`` insists on one way to read.
 
     A checkpoint of several ranks is put together again; with ``rank`` and ``world_size``, each of
-    any number of ranks gets its part.
+    any number of ranks gets its part: of sharded tensors what ``torch.chunk`` gives it, the others
+    as they are, the rest as rank 0 saved it. As many ranks as saved it get what each has saved. Any
+    other checkpoint is the same for all ranks, as is one in plain safetensors files with an index
+    (``model.safetensors.index.json``).
     """
     from tensorferry._checkpoint import ranks
     from tensorferry._checkpoint.tools import LoadOptions

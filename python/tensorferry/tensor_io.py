@@ -62,13 +62,17 @@ class TensorIO:
     """Saves and loads with the tool that is fastest here.
 
     ``tool``: one of the tools for everything, or ``"auto"``. ``goal``: what is to be fast, writing
-    (``"w"``), reading (``"r"``) or both (``"w+r"``). ``dictionary``: your own choice, as a path of a
-    JSON file or as data, ``{"4096": "buffered", "1048576": "direct"}`` or what ``dictionary()``
-    gives; sizes that are not in it use the nearest. ``explore``: ``"bandit"`` tries tools when it
-    may pay and notices when they change, ``"paper"`` tries each once for each size, as Fastensor
-    does. ``update_every``: after so many operations (or at each ``epoch()``, with ``"epoch"``) all
-    is explored anew. ``persist``: whether what is learned outlives the process, in
-    ``$XDG_CACHE_HOME/tensorferry``. ``tools``: those to choose from.
+    (``"w"``), reading (``"r"``) or both (``"w+r"``).
+
+    ``dictionary``: your own choice, a JSON file or data, ``{"4096": "buffered", "1048576":
+    "direct"}`` or what ``dictionary()`` gives; sizes that are not in it use the nearest.
+
+    ``explore``: ``"bandit"`` tries tools when it may pay and notices when they change, ``"paper"``
+    tries each once for each size, as Fastensor does. ``update_every``: after so many operations (or
+    at each ``epoch()``, with ``"epoch"``) all is explored anew.
+
+    ``persist``: whether what is learned outlives the process, in ``$XDG_CACHE_HOME/tensorferry``.
+    ``tools``: those to choose from.
     """
 
     def __init__(
@@ -178,8 +182,8 @@ class TensorIO:
 
     def report(self, path: PathLike | None = None) -> Report:
         """For each situation and class of sizes: seconds by tool, the best tool, the share of the
-        oracle that was reached (estimated), bandwidth, processor seconds, and IOef, the bandwidth for
-        each processor kept busy."""
+        oracle that was reached (estimated), bandwidth, processor seconds, and IOef, the bandwidth
+        for each processor kept busy."""
         chosen = self._of(path)
         if chosen is None:
             return Report([], "nothing was saved or loaded yet")

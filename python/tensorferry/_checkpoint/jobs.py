@@ -11,6 +11,7 @@ import atexit
 import sys
 import threading
 
+import tensorferry.io  # noqa: F401  (its engines are stopped at exit, after what is below)
 from tensorferry import _lib
 from tensorferry._checkpoint.report import SaveReport
 from tensorferry._errors import Error, Timeout

@@ -57,7 +57,7 @@ def _by_call(tensor: torch.Tensor, saved: str, function: Callable[..., Any]) -> 
     if storage is None:
         return _to(tensor, saved)
     if isinstance(storage, torch.TypedStorage):
-        storage = storage.untyped()
+        storage = storage._untyped_storage
     if storage.data_ptr() == tensor.untyped_storage().data_ptr():
         return tensor
     empty = torch.empty(0, dtype=tensor.dtype, device=storage.device)

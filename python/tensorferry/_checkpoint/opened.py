@@ -48,7 +48,7 @@ class Opened:
         """Loads the object, or the parts at these paths."""
         node = self.node()
         if keys is not None:
-            node = {"dict": select(node, _as_keys(keys))}
+            node = {"dict": select(node, as_keys(keys))}
         needed = names(node)
         if is_meta(map_location):
             fetched = {name: self._empty(name, "meta") for name in needed}
@@ -90,7 +90,11 @@ class Opened:
     def _number(self, name: str) -> int:
         number = self.numbers.get(name)
         if number is None:
-            raise NotFound(f"the file has no tensor {name!r} (file: {self.path})")
+            text = self.metadata.get("tensorferry")
+            hint = ""
+            if text is not None and "rank" in parse(text).beside:
+                hint = "; it is one rank's part of a checkpoint, load the index beside it"
+            raise NotFound(f"the file has no tensor {name!r}{hint} (file: {self.path})")
         return number
 
     def _empty(self, name: str, device: str = "cpu") -> torch.Tensor:
@@ -102,7 +106,8 @@ class Opened:
         return torch.frombuffer(buffer, dtype=self.dtype(name)).view(self.shape(name))
 
 
-def _as_keys(keys: Sequence[str]) -> list[str]:
+def as_keys(keys: Sequence[str]) -> list[str]:
+    """The paths of parts, judged."""
     keys = [keys] if isinstance(keys, str) else list(keys)
     for key in keys:
         if not isinstance(key, str):

@@ -23,6 +23,9 @@ class SaveReport:
     """Of those, waiting for the disk."""
     sync_seconds: float
     """Making it durable and putting it in its place."""
+    complete: bool = True
+    """Of several ranks: whether the checkpoint is whole. False says that this call did not see the
+    files of all others; the last rank's call does."""
 
     @classmethod
     def of(cls, path: str, raw: dict[str, Any]) -> SaveReport:
@@ -38,4 +41,5 @@ class SaveReport:
         return (
             f"saved {self.bytes / 1e6:.1f} MB to {self.path} in {self.seconds:.3f} s "
             f"({self.bandwidth / 1e9:.2f} GB/s, {self.tool})"
+            + ("" if self.complete else ", and other ranks are still to come")
         )

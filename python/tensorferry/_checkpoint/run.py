@@ -43,9 +43,7 @@ def save_with(tool: Tool, obj: object, flat: Flat, path: str, options: SaveOptio
     return SaveReport.of(path, tool.save(obj, flat, path, options))
 
 
-def save_behind(
-    obj: object, path: str, tool: str, options: SaveOptions
-) -> _lib.Saving:
+def save_behind(obj: object, path: str, tool: str, options: SaveOptions) -> _lib.Saving:
     """Starts a save that goes on behind the caller."""
     chosen = DIRECT if tool == "auto" else tool_named(tool)
     flat = flatten(obj)

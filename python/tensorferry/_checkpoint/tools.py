@@ -55,9 +55,7 @@ class Tool(Protocol):
         """Why an object can't be saved this way, if it can't."""
         ...
 
-    def save(
-        self, obj: object, flat: Flat, path: str, options: SaveOptions
-    ) -> dict[str, Any]: ...
+    def save(self, obj: object, flat: Flat, path: str, options: SaveOptions) -> dict[str, Any]: ...
 
     def load(self, path: str, options: LoadOptions) -> Any: ...
 
@@ -122,7 +120,7 @@ class TorchTool:
         try:
             loaded = torch.load(
                 path,
-                map_location=options.map_location,
+                map_location=options.map_location,  # type: ignore[arg-type]
                 weights_only=True,
                 mmap=options.mmap or None,
             )

@@ -12,7 +12,7 @@ import json
 import struct
 from collections import Counter, OrderedDict
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import NoneType
 from typing import Any, TypeAlias
 
@@ -71,6 +71,8 @@ class Flat:
     """Whether ``torch.load(weights_only=True)`` could read what ``torch.save`` makes of it."""
     single: bool
     """Whether it is one tensor or array and nothing else, of a dtype that NumPy knows."""
+    beside: dict[str, Any] = field(default_factory=dict)
+    """Further keys for the text."""
 
 
 def flatten(obj: object) -> Flat:

@@ -23,11 +23,14 @@ class Structure:
     """What wrote it."""
     object: Any
     """The tree of nodes."""
+    beside: dict[str, Any]
+    """What else the text says. Only ``elsewhere`` was judged."""
 
 
 def structure_text(flat: Flat, *, checksum: bool, tool: str) -> str:
     """The text for what ``flatten`` gave."""
     whole = {"version": VERSION, "checksum": checksum, "tool": tool, "object": flat.object}
+    whole |= flat.beside
     # Nodes of tensors that occur twice are shared; that none contains itself, `flatten` saw to.
     return json.dumps(
         whole, ensure_ascii=False, check_circular=False, allow_nan=False, separators=(",", ":")
@@ -37,4 +40,10 @@ def structure_text(flat: Flat, *, checksum: bool, tool: str) -> str:
 def parse(text: str) -> Structure:
     """Reads a text that the core has judged."""
     whole = json.loads(text)
-    return Structure(whole["version"], whole["checksum"], whole["tool"], whole["object"])
+    return Structure(
+        version=whole.pop("version"),
+        checksum=whole.pop("checksum"),
+        tool=whole.pop("tool"),
+        object=whole.pop("object"),
+        beside=whole,
+    )

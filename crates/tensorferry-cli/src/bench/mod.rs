@@ -3,6 +3,7 @@
 mod checkpoint;
 mod codec;
 mod io;
+mod tools;
 
 use serde::Serialize;
 use tensorferry::Result;
@@ -21,6 +22,7 @@ enum What {
     Io(io::Args),
     Codec(codec::Args),
     Checkpoint(checkpoint::Args),
+    Tools(tools::Args),
 }
 
 pub(crate) fn run(args: &Args, env: &Env) -> Result<()> {
@@ -28,6 +30,7 @@ pub(crate) fn run(args: &Args, env: &Env) -> Result<()> {
         What::Io(args) => io::run(args),
         What::Codec(args) => codec::run(args),
         What::Checkpoint(args) => checkpoint::run(args, env),
+        What::Tools(args) => tools::run(args, env),
     }
 }
 

@@ -167,7 +167,7 @@ impl Header {
 }
 
 /// Bytes of a tensor; `None` when there is no such number.
-fn bytes_of(dtype: Dtype, shape: &[u64]) -> Option<u64> {
+pub(super) fn bytes_of(dtype: Dtype, shape: &[u64]) -> Option<u64> {
     // A zero anywhere makes it empty, whatever the others would overflow to.
     if shape.contains(&0) {
         return Some(0);

@@ -231,6 +231,38 @@ fn the_text_around_the_object_is_judged_and_unknown_keys_in_it_are_passed_over()
 }
 
 #[test]
+fn an_object_may_refer_to_tensors_that_are_stored_elsewhere_and_views_of_them_are_judged() {
+    let parse = |elsewhere: &str, leaf: &str| {
+        let object = format!(r#"{{"tensor":{leaf}}},"elsewhere":{elsewhere}"#);
+        Structure::parse(&with_object(&object), &header()).map_err(|error| error.to_string())
+    };
+    let leaf = match parse(r#"[["far","F64",[5]],["none else","U8",[]]]"#, r#""far""#) {
+        Ok(Structure { object: Node::Tensor(leaf), .. }) => leaf,
+        other => panic!("{other:?}"),
+    };
+    assert_eq!((leaf.dtype.as_str(), leaf.shape), ("F64", vec![5]));
+    let beyond = r#"{"name":"far","shape":[6],"stride":[1],"offset":0,"dtype":"x","itemsize":8}"#;
+    let huge = r#"[["far","F64",[4611686018427387904,8]]]"#;
+    let more = "holds more than arrays of name, dtype and shape";
+    for (elsewhere, leaf, why) in [
+        (r#"[["far","F64",[5]]]"#, beyond, "a view ends at byte 48, 40 are stored"),
+        ("[]", r#""far""#, "the file has no tensor \"far\""),
+        ("{}", r#""w""#, "\"elsewhere\" is an object, not an array"),
+        ("[{}]", r#""w""#, more),
+        (r#"[["far","F64"]]"#, r#""far""#, more),
+        (r#"[["far","F64",[-1]]]"#, r#""far""#, more),
+        (r#"[["far",1,[]]]"#, r#""far""#, more),
+        (r#"[["far","F1",[]]]"#, r#""far""#, "\"F1\" is no dtype"),
+        (r#"[["w","F32",[2,3]]]"#, r#""w""#, "\"w\" is elsewhere and here"),
+        (r#"[["far","U8",[1]],["far","U8",[1]]]"#, r#""far""#, "or elsewhere twice"),
+        (huge, r#""far""#, "has more bytes than can be counted"),
+    ] {
+        let error = parse(elsewhere, leaf).unwrap_err();
+        assert!(error.contains(why), "{error} does not say {why}");
+    }
+}
+
+#[test]
 fn containers_nest_as_deep_as_is_promised_and_no_deeper() {
     let nested = |open: &str, close: &str, levels: usize, leaf: &str| {
         format!("{}{leaf}{}", open.repeat(levels), close.repeat(levels))

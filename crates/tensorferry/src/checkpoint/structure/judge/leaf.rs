@@ -206,7 +206,7 @@ fn set<T>(field: &mut Option<T>, key: &str, value: Option<T>) -> Judged<()> {
     }
 }
 
-fn text(json: &Json) -> Option<&str> {
+pub(super) fn text(json: &Json) -> Option<&str> {
     if let Json::Text(text) = json { Some(text) } else { None }
 }
 
@@ -218,6 +218,6 @@ fn number(json: &Json) -> Option<u64> {
     if let Json::Int(value) = json { u64::try_from(*value).ok() } else { None }
 }
 
-fn numbers(json: &Json) -> Option<Vec<u64>> {
+pub(super) fn numbers(json: &Json) -> Option<Vec<u64>> {
     if let Json::Array(items) = json { items.iter().map(number).collect() } else { None }
 }

@@ -3,6 +3,7 @@
 //! A judge walks down with the path of where it is, so that an error can say at which place of the
 //! object it was found. The first error ends the walk.
 
+mod elsewhere;
 mod leaf;
 mod path;
 
@@ -26,7 +27,7 @@ const INT_END: f64 = 9_223_372_036_854_775_808.0;
 /// without becoming another.
 pub fn structure(json: &Json, header: &Header) -> Result<Structure> {
     let mut judge = Judge {
-        tensors: header.tensors.iter().map(|tensor| (tensor.name.as_str(), tensor)).collect(),
+        tensors: by_name(&header.tensors).collect(),
         objects: HashMap::new(),
         path: Path::default(),
     };
@@ -36,6 +37,9 @@ pub fn structure(json: &Json, header: &Header) -> Result<Structure> {
     judge.check_unique(fields)?;
     let field = |name| fields.iter().find(|(key, _)| key == name).map(|(_, value)| value);
     let version = judge.version(field("version"))?;
+    let elsewhere =
+        elsewhere::tensors(field("elsewhere"), header).map_err(|why| judge.wrong(why))?;
+    judge.tensors.extend(by_name(&elsewhere));
     let Some(Json::Bool(checksum)) = field("checksum") else {
         return Err(judge.wrong("\"checksum\" is missing or no boolean"));
     };
@@ -45,6 +49,10 @@ pub fn structure(json: &Json, header: &Header) -> Result<Structure> {
     };
     let object = field("object").ok_or_else(|| judge.wrong("\"object\" is missing"))?;
     Ok(Structure { version, checksum: *checksum, tool, object: judge.node(object, 0)? })
+}
+
+fn by_name(tensors: &[Tensor]) -> impl Iterator<Item = (&str, &Tensor)> {
+    tensors.iter().map(|tensor| (tensor.name.as_str(), tensor))
 }
 
 struct Judge<'a> {

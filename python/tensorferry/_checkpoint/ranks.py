@@ -1,2 +1,0 @@
-def group(rank, world_size, sharded, replicated):
-    return None

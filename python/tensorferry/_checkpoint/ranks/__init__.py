@@ -1,0 +1,46 @@
+"""Checkpoints of several ranks: a file for each, and an index that names them.
+
+::
+
+    save:  object --flatten--> Flat --divide--> own part --> model-00001-of-00004-g7n2.ferry
+                                                                 all there? --survey--> model.ferry
+    load:  model.ferry --Index--> which tensors, from which files --> pieces --build--> object
+
+*States.* A save by all ranks has a token, which is part of its files' names and stands inside of
+them. Until the files of all ranks with one token are there, the index at ``path`` is the old one
+(or the plain file, or nothing), and what it names is untouched. Then the index is replaced as any
+file of ours is, whole or not at all, and then the files that only the old one named are removed.
+
+*Who belongs together* is agreed on in one of two ways.
+
+``together``: torch.distributed is initialised for as many ranks. Rank 0 draws a token and tells the
+others; all wait for each other; if one fails, all raise and each removes its file.
+
+``alone``: nobody can be asked, and no call waits. The n-th call of each rank for a path belongs to
+the n-th calls of the others: the token is the generation of the index that was there at this
+process's first call, plus n, and n. All ranks see the same index at their first calls, since none
+can replace it before all have made one. The rank that finds all files there makes the index; if two
+do at once, they make the same one. What could go wrong, and why nothing is ever mixed:
+
+- *A job died between its saves, and the next one counts to the same token.* Every file says when it
+  was begun, and who makes the index takes none that was begun before its own process started: a job
+  starts after the one before it has ended. So the clocks of all hosts have to agree better than
+  that, and no process may outlive one job and save in the next one to the same path. The price:
+  ranks that start so late that others have saved already make no index of that save; the next one
+  does.
+- *A rank's save fails.* Whether its next call repeats the one that failed or belongs to the others'
+  next one can't be known. So the process forgets its count, and marks its tokens with a random text
+  from then on: other processes never match, ranks that are saved in turn by this process do.
+- *A rank does not come*, or calls less often than others: there is no index of that save, and the
+  one before stays.
+
+*Ownership.* A rank removes nothing but what the replaced index names, and files of its own that can
+be in no index because another rank has never written its part of that save. What a killed job
+leaves behind is named by no index, and is never read.
+"""
+
+from tensorferry._checkpoint.ranks.group import Group, check_tool, group
+from tensorferry._checkpoint.ranks.load import load
+from tensorferry._checkpoint.ranks.save import save
+
+__all__ = ["Group", "check_tool", "group", "load", "save"]

@@ -1,0 +1,249 @@
+"""The index: which files make up a checkpoint, and which tensors are where.
+
+It is outside bytes. What comes out of ``parse`` is consistent in itself: files are plain names of
+files beside the index, one for each rank, and every tensor is of a known kind with ranks that exist
+and sizes that add up. What the files hold is compared when they are opened.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+from tensorferry import _lib
+from tensorferry._checkpoint.ranks.group import WORLD_SIZE_MAX
+from tensorferry._checkpoint.ranks.names import TOKEN, is_plain
+from tensorferry._checkpoint.ranks.split import chunk_sizes
+from tensorferry._errors import Corrupt, Unsupported
+
+VERSION = 1
+
+INDEX_BYTES_MAX = 100_000_000
+"""Longer ones are refused, as headers are."""
+
+DIMENSIONS_MAX = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Sharded:
+    """Cut along ``dim``; ``shape`` is that of the whole."""
+
+    dtype: str
+    shape: list[int]
+    dim: int
+
+
+@dataclass(frozen=True, slots=True)
+class Replicated:
+    """The same on every rank, and stored by one."""
+
+    dtype: str
+    shape: list[int]
+    rank: int
+
+
+@dataclass(frozen=True, slots=True)
+class Private:
+    """Stored by each of ``ranks``."""
+
+    ranks: list[int]
+    equal: bool
+    """Whether all ranks have it, and it is the same on all."""
+
+
+Tensor: TypeAlias = Sharded | Replicated | Private
+
+
+@dataclass(frozen=True, slots=True)
+class Index:
+    """What the index of a checkpoint of several ranks says."""
+
+    token: str
+    generation: int
+    files: list[str]
+    """By rank."""
+    tensors: dict[str, Tensor]
+
+    @property
+    def world_size(self) -> int:
+        """How many ranks saved it."""
+        return len(self.files)
+
+    def text(self) -> str:
+        """As it stands in the file."""
+        return json.dumps(
+            {
+                "tensorferry_index": VERSION,
+                "token": self.token,
+                "generation": self.generation,
+                "world_size": self.world_size,
+                "files": self.files,
+                "tensors": {name: _said(tensor) for name, tensor in self.tensors.items()},
+                "weight_map": self._weight_map(),
+            },
+            ensure_ascii=False,
+        )
+
+    def _weight_map(self) -> dict[str, str]:
+        """Tensors that are whole in a file, for readers that know no ranks."""
+        whole = {}
+        for name, tensor in self.tensors.items():
+            if isinstance(tensor, Replicated):
+                whole[name] = self.files[tensor.rank]
+            elif isinstance(tensor, Private) and tensor.equal:
+                whole[name] = self.files[0]
+        return whole
+
+
+@dataclass(frozen=True, slots=True)
+class WeightMap:
+    """An index as others write it: plain safetensors files, each tensor whole in one of them."""
+
+    files: dict[str, str] = field(default_factory=dict)
+    """By the names of tensors."""
+
+
+def read(path: str) -> Index | WeightMap:
+    """Reads an index, or says what is wrong with it."""
+    with open(path, "rb") as file:
+        raw = file.read(INDEX_BYTES_MAX + 1)
+    try:
+        return parse(raw)
+    except Corrupt as error:
+        raise Corrupt(f"{error} (file: {path})") from None
+
+
+def existing(path: str) -> Index | None:
+    """The index of ours that is there, if one is, and can be read."""
+    try:
+        found = read(path)
+    except (FileNotFoundError, Corrupt, Unsupported):
+        return None
+    return found if isinstance(found, Index) else None
+
+
+def write(index: Index, path: str, *, durable: bool) -> None:
+    """Puts an index in its place, whole or not at all."""
+    draft = _lib.Draft(path)
+    try:
+        with open(draft.path, "wb") as file:
+            file.write(index.text().encode())
+        draft.publish(durable)
+    finally:
+        draft.discard()
+
+
+def parse(raw: bytes) -> Index | WeightMap:
+    """Judges the bytes of an index."""
+    if len(raw) > INDEX_BYTES_MAX:
+        raise Corrupt(f"an index has at most {INDEX_BYTES_MAX} bytes")
+    try:
+        said = json.loads(raw, object_pairs_hook=_unique)
+    except (ValueError, RecursionError) as error:
+        raise Corrupt(f"the file is neither a checkpoint nor an index: {error}") from None
+    if type(said) is dict and "tensorferry_index" in said:
+        return _index(said)
+    if type(said) is dict and "weight_map" in said:
+        return _weight_map(said["weight_map"])
+    raise Corrupt("the file is JSON, but no index of a checkpoint")
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    made = dict(pairs)
+    if len(made) != len(pairs):
+        raise ValueError("a key stands twice")
+    return made
+
+
+def _index(said: dict[str, Any]) -> Index:
+    version = said["tensorferry_index"]
+    if type(version) is int and version > VERSION:
+        hint = f"in version {version} of its index; upgrade to load it"
+        raise Unsupported(f"the checkpoint was saved by a newer tensorferry, {hint}")
+    _check(type(version) is int and version >= 1, "its version is no positive integer")
+    token: Any = said.get("token")
+    _check(type(token) is str and TOKEN.fullmatch(token), "its token makes no sense")
+    generation: Any = said.get("generation")
+    _check(_is_count(generation), "its generation is no number")
+    files: Any = said.get("files")
+    _check(type(files) is list and files, "it names no files")
+    for name in files:
+        _check_file(name)
+    _check(len(set(files)) == len(files), "it names a file twice")
+    _check(len(files) <= WORLD_SIZE_MAX, "it names too many files")
+    _check(said.get("world_size") == len(files), "it does not name a file for each rank")
+    tensors: Any = said.get("tensors")
+    _check(type(tensors) is dict, "it has no tensors")
+    judged = {name: _tensor(name, tensor, len(files)) for name, tensor in tensors.items()}
+    return Index(token, generation, files, judged)
+
+
+def _tensor(name: str, said: Any, world_size: int) -> Tensor:
+    what = f"what it says of the tensor {name!r} makes no sense"
+    _check(type(said) is dict, what)
+    kind = said.get("kind")
+    if kind == "private":
+        ranks, equal = said.get("ranks"), said.get("equal")
+        _check(type(ranks) is list and ranks and type(equal) is bool, what)
+        _check(all(_is_count(rank) and rank < world_size for rank in ranks), what)
+        _check(ranks == sorted(set(ranks)), what)
+        _check(not equal or len(ranks) == world_size, what)
+        return Private(ranks, equal)
+    dtype, shape = said.get("dtype"), said.get("shape")
+    _check(type(dtype) is str and type(shape) is list and all(map(_is_count, shape)), what)
+    _check(len(shape) <= DIMENSIONS_MAX, what)
+    if kind == "replicated":
+        rank = said.get("rank")
+        _check(_is_count(rank) and rank < world_size, what)
+        return Replicated(dtype, shape, rank)
+    dim = said.get("dim")
+    _check(kind == "sharded" and _is_count(dim) and dim < len(shape), what)
+    return Sharded(dtype, shape, dim)
+
+
+def _said(tensor: Tensor) -> dict[str, Any]:
+    if isinstance(tensor, Private):
+        return {"kind": "private", "ranks": tensor.ranks, "equal": tensor.equal}
+    said = {"dtype": tensor.dtype, "shape": tensor.shape}
+    if isinstance(tensor, Replicated):
+        return {"kind": "replicated", **said, "rank": tensor.rank}
+    return {"kind": "sharded", **said, "dim": tensor.dim}
+
+
+def _weight_map(said: Any) -> WeightMap:
+    _check(type(said) is dict, "its weight_map is no object")
+    for name in said.values():
+        _check_file(name)
+    return WeightMap(said)
+
+
+def _check_file(name: Any) -> None:
+    _check(is_plain(name), f"{name!r} is no name of a file beside it")
+
+
+def _is_count(value: Any) -> bool:
+    return type(value) is int and 0 <= value < 1 << 63
+
+
+def _check(good: object, why: str) -> None:
+    if not good:
+        raise Corrupt(f"the index of the checkpoint is damaged: {why}")
+
+
+def shard_shape(tensor: Sharded, rank: int, world_size: int) -> list[int]:
+    """The shape of a rank's part."""
+    shape = list(tensor.shape)
+    shape[tensor.dim] = chunk_sizes(shape[tensor.dim], world_size)[rank]
+    return shape
+
+
+def remove_replaced(old: Index | None, new: Index, path: str) -> None:
+    """Removes the files that only the old index names. What can't be removed is left behind."""
+    directory = os.path.dirname(path)
+    for name in set(old.files if old else ()) - set(new.files):
+        try:
+            os.unlink(os.path.join(directory, name))
+        except OSError:
+            continue

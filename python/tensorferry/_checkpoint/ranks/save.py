@@ -1,0 +1,136 @@
+"""One rank's part of a save."""
+
+from __future__ import annotations
+
+import os
+import time
+from dataclasses import replace
+from typing import Protocol
+
+from tensorferry._checkpoint import run
+from tensorferry._checkpoint.opened import Opened
+from tensorferry._checkpoint.ranks import alone, index, together
+from tensorferry._checkpoint.ranks.divide import divide
+from tensorferry._checkpoint.ranks.group import Group
+from tensorferry._checkpoint.ranks.index import Index
+from tensorferry._checkpoint.ranks.names import beside, rank_file
+from tensorferry._checkpoint.ranks.survey import survey
+from tensorferry._checkpoint.ranks.ticket import Ticket
+from tensorferry._checkpoint.ranks.words import Words, open_part
+from tensorferry._checkpoint.report import SaveReport
+from tensorferry._checkpoint.tools import CoreTool, SaveOptions
+from tensorferry._errors import Corrupt, NotFound
+from tensorferry._structure import flatten
+
+
+class Chooser(Protocol):
+    """Knows the fastest tool."""
+
+    def core_tool(self, path: str, nbytes: int, durable: bool) -> CoreTool:
+        """The tool for so many bytes, among those that write our own format."""
+        ...
+
+
+def save(
+    chooser: Chooser, obj: object, path: str, group: Group, *, durable: bool, checksum: bool
+) -> SaveReport:
+    """Saves this rank's part of a checkpoint, and the index if all other parts are there."""
+    began = time.perf_counter()
+    # A link stays one; all files lie beside what it leads to.
+    saving = _Saving(chooser, os.path.realpath(path), group, durable, checksum)
+    report = saving.together(obj) if together.can_talk(group) else saving.alone(obj)
+    return replace(report, seconds=time.perf_counter() - began)
+
+
+class _Saving:
+    def __init__(
+        self, chooser: Chooser, path: str, group: Group, durable: bool, checksum: bool
+    ) -> None:
+        self.chooser = chooser
+        self.path = path
+        self.group = group
+        self.durable = durable
+        self.checksum = checksum
+
+    def together(self, obj: object) -> SaveReport:
+        """Every step is taken by all ranks, and the next one only if none has failed."""
+        ticket = together.begin(self.path)
+
+        def discard() -> None:
+            self.discard(ticket)
+
+        report = together.step(lambda: self.write(obj, ticket), discard)
+        made = together.step(lambda: self.survey(ticket) if together.leads() else None, discard)
+        # From here on the index may be in its place, whatever fails: the files have to stay.
+        together.step(lambda: None if made is None else self.publish(made))
+        return report
+
+    def alone(self, obj: object) -> SaveReport:
+        """No step waits for another rank."""
+        try:
+            ticket = alone.begin(self.path, self.group)
+            report = self.write(obj, ticket)
+        except BaseException:
+            alone.failed(self.path, self.group)
+            raise
+        complete = self.all_there(ticket)
+        if complete:
+            self.publish(self.survey(ticket))
+            alone.finished(self.path, self.group, ticket)
+        return replace(report, complete=complete)
+
+    def write(self, obj: object, ticket: Ticket) -> SaveReport:
+        """Writes this rank's file."""
+        part = divide(flatten(obj), self.group)
+        flat = part.with_words(
+            token=ticket.token,
+            rank=self.group.rank,
+            world_size=self.group.world_size,
+            begun=ticket.begun,
+        )
+        tool = self.chooser.core_tool(self.path, flat.nbytes, self.durable)
+        options = SaveOptions(self.durable, self.checksum, run.staging_bytes(None))
+        file = beside(self.path, self.files(ticket)[self.group.rank])
+        return run.save_with(tool, obj, flat, file, options)
+
+    def all_there(self, ticket: Ticket) -> bool:
+        """Whether the files of all ranks are there, and none is from before this process."""
+        paths = [beside(self.path, name) for name in self.files(ticket)]
+        if not all(map(os.path.exists, paths)):
+            return False
+        since = alone.process_started()
+        try:
+            return all(words.begun >= since for _, words in self.parts(ticket))
+        except (NotFound, Corrupt):
+            # Somebody else's, by the same name.
+            return False
+
+    def survey(self, ticket: Ticket) -> Index:
+        """Makes the index."""
+        return survey(ticket.token, ticket.generation, self.files(ticket), self.parts(ticket))
+
+    def parts(self, ticket: Ticket) -> list[tuple[Opened, Words]]:
+        """The files of all ranks."""
+        files = enumerate(self.files(ticket))
+        return [
+            open_part(beside(self.path, name), ticket.token, rank, self.group.world_size)
+            for rank, name in files
+        ]
+
+    def publish(self, made: Index) -> None:
+        """Puts the index in its place, and removes what it replaces."""
+        old = index.existing(self.path)
+        index.write(made, self.path, durable=self.durable)
+        index.remove_replaced(old, made, self.path)
+
+    def discard(self, ticket: Ticket) -> None:
+        """Removes this rank's file of a save that has failed."""
+        try:
+            os.unlink(beside(self.path, self.files(ticket)[self.group.rank]))
+        except OSError:
+            return
+
+    def files(self, ticket: Ticket) -> list[str]:
+        """The names of all ranks' files."""
+        ranks = range(self.group.world_size)
+        return [rank_file(self.path, rank, len(ranks), ticket.token) for rank in ranks]

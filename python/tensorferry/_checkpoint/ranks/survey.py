@@ -1,0 +1,125 @@
+"""From the files of all ranks to the index."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from tensorferry._checkpoint.opened import Opened
+from tensorferry._checkpoint.ranks.index import Index, Private, Replicated, Sharded, Tensor
+from tensorferry._checkpoint.ranks.split import chunk_sizes
+from tensorferry._checkpoint.ranks.words import Words
+from tensorferry._errors import InvalidInput
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """What a rank has of a tensor."""
+
+    kind: str
+    dtype: str
+    shape: list[int]
+    stored: bool
+    checksum: str | None
+    dim: int | None
+
+
+def survey(
+    token: str, generation: int, files: list[str], parts: list[tuple[Opened, Words]]
+) -> Index:
+    """Makes the index, or says what does not fit together."""
+    ranks = [_seen(opened, words) for opened, words in parts]
+    names = dict.fromkeys(name for seen in ranks for name in seen)
+    tensors = {name: _tensor(name, [seen.get(name) for seen in ranks]) for name in names}
+    return Index(token, generation, files, tensors)
+
+
+def _seen(opened: Opened, words: Words) -> dict[str, Seen]:
+    """All tensors of a rank."""
+    checksums: list[str | None] = [None] * len(opened.tensors)
+    text = opened.metadata.get("crc32c")
+    if text is not None:
+        # The first ones are the header's own.
+        checksums = list(text.split(" ")[1:])
+    replicated = set(words.replicated)
+    seen = {}
+    for (name, dtype, shape, _), checksum in zip(opened.tensors, checksums, strict=True):
+        dim = words.sharded.get(name)
+        kind = "sharded" if dim is not None else "private"
+        kind = "replicated" if name in replicated else kind
+        seen[name] = Seen(kind, dtype, shape, True, checksum, dim)
+    for name, (dtype, shape) in words.elsewhere.items():
+        seen[name] = Seen("replicated", dtype, shape, False, None, None)
+    return seen
+
+
+def _tensor(name: str, ranks: list[Seen | None]) -> Tensor:
+    there = [seen for seen in ranks if seen is not None]
+    kinds = {seen.kind for seen in there}
+    if kinds == {"private"}:
+        return _private(ranks, there)
+    if len(kinds) > 1:
+        said = _each(ranks, lambda seen: seen.kind)
+        raise InvalidInput(f"the ranks do not agree what {name!r} is: {said}")
+    if len(there) < len(ranks):
+        missing = ", ".join(str(rank) for rank, seen in enumerate(ranks) if seen is None)
+        what = f"{name!r} is {there[0].kind} and must be in the objects of all ranks"
+        raise InvalidInput(f"{what}, but is not in that of rank {missing}")
+    if kinds == {"replicated"}:
+        return _replicated(name, there)
+    return _sharded(name, there)
+
+
+def _private(ranks: list[Seen | None], there: list[Seen]) -> Private:
+    first = there[0]
+    empty = 0 in first.shape
+    equal = len(there) == len(ranks) and all(
+        (seen.dtype, seen.shape, seen.checksum) == (first.dtype, first.shape, first.checksum)
+        for seen in there
+    )
+    # Without checksums, nobody knows.
+    equal = equal and (first.checksum is not None or empty or len(ranks) == 1)
+    return Private([rank for rank, seen in enumerate(ranks) if seen is not None], equal)
+
+
+def _replicated(name: str, ranks: list[Seen]) -> Replicated:
+    first = ranks[0]
+    stored = [rank for rank, seen in enumerate(ranks) if seen.stored]
+    if any((seen.dtype, seen.shape) != (first.dtype, first.shape) for seen in ranks):
+        said = _each(ranks, lambda seen: f"{seen.dtype} {seen.shape}")
+        raise InvalidInput(f"{name!r} is replicated, but not the same on all ranks: {said}")
+    if not stored:
+        what = f"no rank has stored {name!r}: the ranks have different replicated tensors"
+        raise InvalidInput(f"{what}; take those that are not on all ranks out of replicated")
+    return Replicated(first.dtype, first.shape, stored[0])
+
+
+def _sharded(name: str, ranks: list[Seen]) -> Sharded:
+    first = ranks[0]
+    dim = first.dim
+    if dim is None or any(seen.dim != dim for seen in ranks):
+        said = _each(ranks, lambda seen: f"along {seen.dim}")
+        raise InvalidInput(f"the ranks do not agree how {name!r} is sharded: {said}")
+
+    def rest(seen: Seen) -> tuple[str, list[int], list[int]]:
+        return seen.dtype, seen.shape[:dim], seen.shape[dim + 1 :]
+
+    if any(rest(seen) != rest(first) for seen in ranks):
+        said = _each(ranks, lambda seen: f"{seen.dtype} {seen.shape}")
+        raise InvalidInput(f"{name!r} is sharded along {dim}, but its parts do not fit: {said}")
+    sizes = [seen.shape[dim] for seen in ranks]
+    even = chunk_sizes(sum(sizes), len(ranks))
+    if sizes != even:
+        what = f"{name!r} is not cut evenly along {dim}: the ranks have {sizes}"
+        raise InvalidInput(f"{what}, torch.chunk would give {even}")
+    return Sharded(first.dtype, [*first.shape[:dim], sum(sizes), *first.shape[dim + 1 :]], dim)
+
+
+SHOWN_MAX = 8
+"""Ranks that an error tells about."""
+
+
+def _each(ranks: Sequence[Seen | None], say: Callable[[Seen], str]) -> str:
+    there = [(rank, say(seen)) for rank, seen in enumerate(ranks) if seen is not None]
+    shown = ", ".join(f"{said} on rank {rank}" for rank, said in there[:SHOWN_MAX])
+    return shown + (", ..." if len(there) > SHOWN_MAX else "")

@@ -1,0 +1,527 @@
+"""Saving and loading, against torch and safetensors themselves."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tempfile
+import textwrap
+from collections import OrderedDict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import safetensors
+import safetensors.torch
+import torch
+from torch import nn
+
+import tensorferry as ferry
+
+CORE = ["direct", "buffered"]
+
+
+def bits(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor.detach().contiguous().reshape(-1).view(torch.uint8)
+
+
+def same(a: Any, b: Any) -> bool:
+    """Whether two objects are the same, tensors bit for bit."""
+    if isinstance(a, torch.Tensor):
+        return (
+            type(a) is type(b)
+            and (a.dtype, a.shape) == (b.dtype, b.shape)
+            and a.requires_grad == b.requires_grad
+            and torch.equal(bits(a), bits(b))
+        )
+    if isinstance(a, dict):
+        return type(a) is type(b) and list(a) == list(b) and all(same(a[key], b[key]) for key in a)
+    if isinstance(a, list | tuple):
+        return type(a) is type(b) and len(a) == len(b) and all(map(same, a, b))
+    if isinstance(a, np.ndarray):
+        return bool(a.dtype == b.dtype and np.array_equal(a, b))
+    if isinstance(a, float) and a != a:
+        return bool(b != b)
+    return bool(type(a) is type(b) and a == b)
+
+
+def training_state() -> dict[Any, Any]:
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.Flatten(), nn.Linear(288, 5))
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
+    schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, 0.1, total_steps=10)
+    for _ in range(2):
+        model(torch.randn(4, 3, 8, 8)).square().mean().backward()
+        optimizer.step()
+        schedule.step()
+    return {
+        "model": model.state_dict(),
+        "optimizer": optimizer.state_dict(),
+        "schedule": schedule.state_dict(),
+        "step": 2,
+        "best": float("nan"),
+        "seed": 2**100,
+        "rng": torch.get_rng_state(),
+        "order": np.arange(7),
+        "shape": torch.Size([2, 3]),
+        "dtype": torch.bfloat16,
+        "history": [(1, 0.5), (2, None)],
+        3: b"raw",
+    }
+
+
+@pytest.mark.parametrize("tool", CORE)
+def test_a_training_state_comes_back_bit_for_bit_by_every_way_to_read(
+    tmp_path: Path, tool: str
+) -> None:
+    state = training_state()
+    report = ferry.save(state, tmp_path / "state", tool=tool)
+    assert report.tool == tool
+    assert report.bytes == (tmp_path / "state").stat().st_size
+    assert "saved" in str(report)
+    for read in ("auto", "direct", "buffered", "mapped"):
+        assert same(ferry.load(tmp_path / "state", tool=read), state)
+    assert same(ferry.load(tmp_path / "state", mmap=True), state)
+    assert os.listdir(tmp_path) == ["state"]
+
+
+def test_what_is_loaded_goes_on_training_as_what_was_saved(tmp_path: Path) -> None:
+    def train(model: nn.Module, optimizer: torch.optim.Optimizer, steps: int) -> None:
+        for step in range(steps):
+            torch.manual_seed(step)
+            optimizer.zero_grad()
+            model(torch.randn(4, 6)).square().mean().backward()
+            optimizer.step()
+
+    def fresh() -> tuple[nn.Module, torch.optim.Optimizer]:
+        torch.manual_seed(1)
+        model = nn.Sequential(nn.Linear(6, 6), nn.BatchNorm1d(6), nn.Linear(6, 2))
+        return model, torch.optim.Adam(model.parameters(), lr=0.01)
+
+    model, optimizer = fresh()
+    train(model, optimizer, 3)
+    ferry.save({"m": model.state_dict(), "o": optimizer.state_dict()}, tmp_path / "c")
+    train(model, optimizer, 3)
+    other, other_optimizer = fresh()
+    state = ferry.load(tmp_path / "c")
+    other.load_state_dict(state["m"])
+    other_optimizer.load_state_dict(state["o"])
+    train(other, other_optimizer, 3)
+    assert same(other.state_dict(), model.state_dict())
+
+
+@pytest.mark.parametrize("tool", CORE)
+def test_the_file_is_one_that_the_safetensors_package_reads_unchanged(
+    tmp_path: Path, tool: str
+) -> None:
+    tensors = {
+        "a": torch.randn(1000, 1025),
+        "b.c": torch.arange(5, dtype=torch.int16),
+        "empty": torch.empty(0, 3, dtype=torch.bfloat16),
+        "scalar": torch.tensor(3.5, dtype=torch.float64),
+        "f8": torch.randn(33).to(torch.float8_e4m3fn),
+    }
+    ferry.save(tensors, tmp_path / "x.safetensors", tool=tool)
+    read = safetensors.torch.load_file(tmp_path / "x.safetensors")
+    assert read.keys() == tensors.keys()
+    assert all(same(read[name], tensors[name]) for name in tensors)
+    with open(tmp_path / "x.safetensors", "rb") as file:
+        assert (8 + int.from_bytes(file.read(8), "little")) % 4096 == 0
+    with safetensors.safe_open(tmp_path / "x.safetensors", "pt") as opened:
+        assert opened.metadata()["format"] == "pt"
+
+
+def test_every_dtype_and_layout_of_torch_comes_back(tmp_path: Path) -> None:
+    names = {str(value) for value in vars(torch).values() if isinstance(value, torch.dtype)}
+    whole = [n.removeprefix("torch.") for n in names if not n.startswith(("torch.q", "torch.bits"))]
+    raw = torch.randint(0, 2, (16, 16), dtype=torch.uint8)
+    state: dict[str, Any] = {}
+    for name in whole:
+        dtype = getattr(torch, name)
+        try:
+            state[name] = raw.view(dtype) if dtype.itemsize > 1 else raw.view(dtype).clone()
+        except (RuntimeError, TypeError, NotImplementedError):
+            continue
+    assert {"bfloat16", "float8_e5m2", "complex64", "complex128", "bool", "uint64"} <= state.keys()
+    base = torch.randn(6, 8)
+    state |= {"t": base.t(), "step": base[::2, ::3], "wide": base[0].expand(4, 8), "conj": None}
+    state["conj"] = torch.randn(3, dtype=torch.complex64).conj()
+    state["negative"] = torch.randn(3, dtype=torch.complex64).conj().imag
+    ferry.save(state, tmp_path / "s")
+    loaded = ferry.load(tmp_path / "s")
+    assert loaded.keys() == state.keys()
+    for name, tensor in state.items():
+        other = loaded[name]
+        assert (other.dtype, other.shape) == (tensor.dtype, tensor.shape), name
+        if name in ("t", "step", "wide", "conj", "negative"):
+            assert torch.equal(other, tensor), name
+        else:
+            assert torch.equal(bits(other), bits(tensor)), name
+
+
+def test_tied_tensors_are_stored_once_and_tied_again(tmp_path: Path) -> None:
+    embedding, head = nn.Embedding(1000, 64), nn.Linear(64, 1000, bias=False)
+    head.weight = embedding.weight
+    model = nn.ModuleDict({"embedding": embedding, "head": head})
+    state = OrderedDict(model.state_dict())
+    ferry.save(state, tmp_path / "tied")
+    assert (tmp_path / "tied").stat().st_size < 1.2 * embedding.weight.nbytes
+    loaded = ferry.load(tmp_path / "tied")
+    loaded["embedding.weight"][0, 0] = 42
+    assert loaded["head.weight"][0, 0] == 42
+    ferry.save([embedding.weight, embedding.weight], tmp_path / "twice")
+    first, second = ferry.load(tmp_path / "twice")
+    assert first is second
+    assert isinstance(first, nn.Parameter)
+
+
+def test_what_can_not_be_saved_is_named_before_a_byte_is_written(tmp_path: Path) -> None:
+    state = {"optimizer": {"state": {3: {"hook": print}}}}
+    with pytest.raises(ferry.InvalidInput, match=r"can't save optimizer\.state\[3\]\.hook: "):
+        ferry.save(state, tmp_path / "x")
+    with pytest.raises(ferry.InvalidInput, match=r"optimizer\.state\[3\]\.hook"):
+        ferry.save_async(state, tmp_path / "x")
+    assert os.listdir(tmp_path) == []
+
+
+def test_other_formats_are_known_by_their_content(tmp_path: Path) -> None:
+    tensors = {"a": torch.randn(3, 4), "b": torch.arange(5)}
+    safetensors.torch.save_file(tensors, tmp_path / "1", metadata={"note": "theirs"})
+    torch.save(tensors, tmp_path / "2")
+    torch.save(tensors, tmp_path / "3", _use_new_zipfile_serialization=False)
+    for name in "123":
+        assert same(dict(sorted(ferry.load(tmp_path / name).items())), tensors)
+        assert same(ferry.load(tmp_path / name, keys=["b"]), {"b": tensors["b"]})
+    with (tmp_path / "4").open("wb") as file:
+        np.save(file, tensors["a"].numpy())
+    assert same(ferry.load(tmp_path / "4"), tensors["a"])
+    with pytest.raises(ferry.InvalidInput, match="no parts to choose"):
+        ferry.load(tmp_path / "4", keys=["a"])
+
+
+def test_a_pickle_that_runs_code_is_refused(tmp_path: Path) -> None:
+    class Bomb:
+        def __reduce__(self) -> Any:
+            return os.system, ("touch " + str(tmp_path / "ran"),)
+
+    torch.save({"a": Bomb()}, tmp_path / "x.pt")
+    with pytest.raises(ferry.Corrupt, match="torch's safe loader can't load the file"):
+        ferry.load(tmp_path / "x.pt")
+    assert not (tmp_path / "ran").exists()
+
+
+def test_the_tools_of_others_save_durably_too_and_say_what_they_can_not(tmp_path: Path) -> None:
+    state = {"a": torch.randn(3)}
+    assert ferry.save(state, tmp_path / "x", tool="torch").tool == "torch"
+    assert same(torch.load(tmp_path / "x", weights_only=True), state)
+    assert same(ferry.load(tmp_path / "x"), state)
+    ferry.save(state["a"], tmp_path / "y", tool="numpy")
+    assert np.array_equal(np.load(tmp_path / "y"), state["a"].numpy())
+    for obj, tool, reason in [
+        (state, "numpy", "a .npy file holds one tensor"),
+        ({"a": np.arange(3)}, "torch", "torch's safe loader could not load it again"),
+    ]:
+        with pytest.raises(ferry.InvalidInput, match="can't write this object|" + reason):
+            ferry.save(obj, tmp_path / "z", tool=tool)
+    with pytest.raises(ferry.InvalidInput, match="no tool"):
+        ferry.save(state, tmp_path / "z", tool="pigeon")
+    with pytest.raises(ferry.InvalidInput, match="no goal"):
+        ferry.save(state, tmp_path / "z", goal="fast")
+    assert sorted(os.listdir(tmp_path)) == ["x", "y"]
+
+
+def test_keys_load_a_part_and_read_no_more(tmp_path: Path) -> None:
+    state = training_state()
+    ferry.save(state, tmp_path / "s")
+    part = ferry.load(tmp_path / "s", keys=["model.0.weight", "optimizer.state.1", "step"])
+    assert same(part["model.0.weight"], state["model"]["0.weight"])
+    assert same(part["optimizer.state.1"], state["optimizer"]["state"][1])
+    assert part["step"] == 2
+    assert same(ferry.load(tmp_path / "s", keys="schedule"), {"schedule": state["schedule"]})
+    with pytest.raises(ferry.NotFound, match=r"nothing at 'model.0.wieght'; close to it"):
+        ferry.load(tmp_path / "s", keys=["model.0.wieght"])
+    # Damage elsewhere does not matter to who does not read it.
+    with ferry.safe_open(tmp_path / "s") as file:
+        assert "model.0.weight" in file.offset_keys()
+    damage(tmp_path / "s", "rng")
+    assert ferry.load(tmp_path / "s", keys=["step"]) == {"step": 2}
+
+
+def damage(path: Path, name: str) -> None:
+    """Flips one bit of a tensor."""
+    import json
+
+    content = bytearray(path.read_bytes())
+    length = int.from_bytes(content[:8], "little")
+    header = json.loads(content[8 : 8 + length])
+    content[8 + length + header[name]["data_offsets"][0]] ^= 1
+    path.write_bytes(content)
+
+
+def test_damage_is_told_by_the_name_of_the_tensor(tmp_path: Path) -> None:
+    state = {"good": torch.randn(5000), "bad": torch.randn(3_000_000), "small": torch.ones(3)}
+    for name in ("bad", "small"):
+        ferry.save(state, tmp_path / "x")
+        damage(tmp_path / "x", name)
+        for tool in ("direct", "buffered", "mapped"):
+            with pytest.raises(ferry.Corrupt, match=rf"checksum of a tensor.*tensor: {name}"):
+                ferry.load(tmp_path / "x", tool=tool)
+        assert same(ferry.load(tmp_path / "x", keys=["good"])["good"], state["good"])
+        assert not same(ferry.load(tmp_path / "x", verify=False), state)
+    ferry.save(state, tmp_path / "x", checksum=False)
+    damage(tmp_path / "x", "bad")
+    ferry.load(tmp_path / "x")
+
+
+def test_safe_open_gives_tensors_and_slices_as_that_of_safetensors_does(tmp_path: Path) -> None:
+    tensors = {"a": torch.randn(100, 7), "b": torch.arange(10)}
+    ferry.save(tensors, tmp_path / "x")
+    with (
+        ferry.safe_open(tmp_path / "x") as ours,
+        safetensors.safe_open(tmp_path / "x", framework="pt") as theirs,
+    ):
+        assert ours.keys() == sorted(theirs.keys())
+        assert ours.offset_keys() == list(theirs.offset_keys())
+        assert ours.metadata() == theirs.metadata()
+        assert same(ours.get_tensor("a"), theirs.get_tensor("a"))
+        a, b = ours.get_slice("a"), theirs.get_slice("a")
+        assert (a.get_shape(), a.get_dtype()) == (b.get_shape(), b.get_dtype())
+        for index in [slice(3, 9), (slice(None), slice(2, 4)), slice(None), (slice(5), slice(1))]:
+            assert same(a[index], b[index])
+        assert a[-1].shape == (7,)
+        with pytest.raises(ferry.NotFound, match="no tensor 'c'"):
+            ours.get_tensor("c")
+        with pytest.raises(ferry.NotFound, match="no tensor 'c'"):
+            ours.get_slice("c")
+    with pytest.raises(ferry.InvalidInput, match="framework is 'pt', not 'tf'"):
+        ferry.safe_open(tmp_path / "x", "tf")
+
+
+def test_a_mapped_checkpoint_is_private_and_outlives_its_file(tmp_path: Path) -> None:
+    old, new = {"a": torch.zeros(100_000)}, {"a": torch.ones(100_000)}
+    ferry.save(old, tmp_path / "x")
+    mapped = ferry.load(tmp_path / "x", mmap=True)
+    ferry.save(new, tmp_path / "x")
+    assert same(mapped, old)
+    again = ferry.load(tmp_path / "x", mmap=True)
+    again["a"][5] = 7
+    assert same(ferry.load(tmp_path / "x"), new)
+    # What was loaded mapped can be saved over itself.
+    ferry.save(again, tmp_path / "x")
+    assert ferry.load(tmp_path / "x")["a"][5] == 7
+
+
+def test_loaded_tensors_own_their_memory(tmp_path: Path) -> None:
+    ferry.save({"a": torch.zeros(1 << 20), "b": torch.zeros(3)}, tmp_path / "x")
+    loaded = ferry.load(tmp_path / "x")
+    (tmp_path / "x").write_bytes(b"")
+    for tensor in loaded.values():
+        tensor += 1
+        assert tensor.sum() == tensor.numel()
+        assert tensor.untyped_storage().nbytes() == tensor.nbytes
+
+
+def test_map_location_means_what_it_means_to_torch(tmp_path: Path) -> None:
+    state = {"a": torch.randn(4), "b": nn.Parameter(torch.randn(3))}
+    ferry.save(state, tmp_path / "x")
+    assert same(ferry.load(tmp_path / "x", map_location="cpu"), state)
+    assert same(ferry.load(tmp_path / "x", map_location=torch.device("cpu")), state)
+    assert same(ferry.load(tmp_path / "x", map_location={"cuda:0": "cpu"}), state)
+    assert same(ferry.load(tmp_path / "x", map_location=lambda storage, _: storage), state)
+    meta = ferry.load(tmp_path / "x", map_location="meta")
+    assert {key: (value.device.type, value.shape) for key, value in meta.items()} == {
+        "a": ("meta", (4,)),
+        "b": ("meta", (3,)),
+    }
+    assert isinstance(meta["b"], nn.Parameter)
+    with pytest.raises(ferry.InvalidInput, match="map_location is a device"):
+        ferry.load(tmp_path / "x", map_location=3)  # type: ignore[arg-type]
+    if not torch.cuda.is_available():
+        with pytest.raises(ferry.Unsupported, match="can't put a tensor on cuda:0 here"):
+            ferry.load(tmp_path / "x", map_location="cuda:0")
+
+
+def test_a_save_in_the_background_holds_what_the_tensors_were(tmp_path: Path) -> None:
+    tensor = torch.arange(20_000_000, dtype=torch.int32)
+    view = torch.arange(1_000_000).view(1000, 1000).t()
+    expected = {"t": tensor.clone(), "v": view.clone()}
+    job = ferry.save_async({"t": tensor, "v": view}, tmp_path / "x")
+    assert job.wait_staged() > 0
+    tensor.zero_()
+    view.zero_()
+    report = job.wait()
+    assert job.done()
+    assert report.bytes == (tmp_path / "x").stat().st_size
+    assert job.wait() == report
+    assert same(ferry.load(tmp_path / "x"), expected)
+
+
+def test_more_than_fits_into_staging_memory_is_streamed(tmp_path: Path) -> None:
+    tensors = {str(i): torch.randn(2_000_000) for i in range(20)}
+    job = ferry.save_async(tensors, tmp_path / "x", staging="32MiB")
+    job.wait()
+    assert same(ferry.load(tmp_path / "x"), tensors)
+
+
+def test_saves_of_one_path_take_effect_in_their_order(tmp_path: Path) -> None:
+    jobs = [
+        ferry.save_async({"n": torch.full((1 + 3_000_000 * (n % 2),), n)}, tmp_path / "x")
+        for n in range(6)
+    ]
+    ferry.save({"n": torch.tensor([6])}, tmp_path / "x")
+    assert ferry.load(tmp_path / "x")["n"] == 6
+    for job in jobs:
+        job.wait()
+    assert os.listdir(tmp_path) == ["x"]
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Any:
+    """A file system with room for 16 MiB."""
+    place = tmp_path / "small"
+    place.mkdir()
+    command = ["mount", "-t", "tmpfs", "-o", "size=16m", "tmpfs", str(place)]
+    if os.geteuid() != 0 or subprocess.run(command, capture_output=True).returncode != 0:
+        pytest.skip("mounting a small file system needs root")
+    yield place
+    subprocess.run(["umount", "-l", str(place)], check=True)
+
+
+def test_a_full_disk_leaves_the_old_file_and_no_other(small_disk: Path) -> None:
+    old, large = {"a": torch.randn(1000)}, {"a": torch.zeros(8 << 20)}
+    ferry.save(old, small_disk / "x")
+    for tool in ("direct", "buffered", "torch"):
+        with pytest.raises((ferry.OutOfSpace, RuntimeError, OSError)):
+            ferry.save(large, small_disk / "x", tool=tool)
+        assert same(ferry.load(small_disk / "x"), old)
+        assert os.listdir(small_disk) == ["x"]
+    with pytest.raises(ferry.OutOfSpace):
+        ferry.save_async(large, small_disk / "x").wait()
+    assert os.listdir(small_disk) == ["x"]
+    ferry.save(old, small_disk / "x")
+
+
+def run(code: str, *args: object) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-c", textwrap.dedent(code), *map(str, args)]
+    return subprocess.run(command, capture_output=True, text=True, timeout=100)
+
+
+def test_a_failure_in_the_background_is_raised_by_the_next_call(tmp_path: Path) -> None:
+    # The limit on file sizes hits writing, after the room was not reserved.
+    done = run(
+        """
+        import resource, signal, sys, torch, tensorferry as ferry
+        from tensorferry import _lib
+        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+        path = sys.argv[1]
+        class Failing:
+            staged_seconds = 0.0
+            def done(self): return True
+            def wait(self, timeout=None): raise ferry.OutOfSpace("the disk is full")
+        from tensorferry._checkpoint.jobs import SaveJob
+        SaveJob(path, Failing())
+        try:
+            ferry.save({"a": torch.ones(3)}, path)
+        except ferry.OutOfSpace as error:
+            print(error, error.__notes__)
+        ferry.save({"a": torch.ones(3)}, path)
+        print(ferry.load(path)["a"].sum())
+        SaveJob(path, Failing())
+        """,
+        tmp_path / "x",
+    )
+    assert "the disk is full" in done.stdout, done.stderr
+    assert "was begun earlier, and not waited for" in done.stdout
+    assert "tensor(3.)" in done.stdout
+    assert "tensorferry: a save was lost" in done.stderr
+
+
+def test_the_interpreter_waits_for_a_save_that_is_under_way(tmp_path: Path) -> None:
+    done = run(
+        """
+        import sys, torch, tensorferry as ferry
+        ferry.save_async({"a": torch.ones(30_000_000)}, sys.argv[1])
+        """,
+        tmp_path / "x",
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stderr == ""
+    assert ferry.load(tmp_path / "x")["a"].sum() == 30_000_000
+
+
+def test_a_forked_child_saves_with_an_engine_of_its_own(tmp_path: Path) -> None:
+    done = run(
+        """
+        import os, sys, torch, tensorferry as ferry
+        ferry.save({"a": torch.ones(3)}, sys.argv[1])
+        if (child := os.fork()) == 0:
+            ferry.save({"a": torch.ones(5)}, sys.argv[1])
+            assert ferry.load(sys.argv[1])["a"].sum() == 5
+            os._exit(0)
+        assert os.waitpid(child, 0)[1] == 0
+        print(ferry.load(sys.argv[1])["a"].sum())
+        """,
+        tmp_path / "x",
+    )
+    assert "tensor(5.)" in done.stdout, done.stderr
+
+
+def test_paths_that_can_not_be_saved_to_say_why(tmp_path: Path) -> None:
+    state = {"a": torch.ones(3)}
+    with pytest.raises(ferry.NotFound, match="is no directory; make it first"):
+        ferry.save(state, tmp_path / "missing" / "x")
+    with pytest.raises(ferry.InvalidInput, match="it is a directory"):
+        ferry.save(state, tmp_path)
+    for save in (ferry.save, ferry.save_async):
+        with pytest.raises(ferry.NotFound):
+            save(state, tmp_path / "missing" / "x")
+    with pytest.raises(ferry.NotFound):
+        ferry.load(tmp_path / "missing")
+    with pytest.raises(ferry.InvalidInput, match="it is a directory"):
+        ferry.load(tmp_path)
+    (tmp_path / "empty").touch()
+    with pytest.raises(ferry.Truncated, match="a file of 0 bytes is no checkpoint"):
+        ferry.load(tmp_path / "empty")
+    (tmp_path / "text").write_text("this is not a checkpoint, and long enough")
+    with pytest.raises(ferry.Corrupt, match="header length"):
+        ferry.load(tmp_path / "text")
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="becoming nobody needs root")
+def test_no_permission_is_told() -> None:
+    with tempfile.TemporaryDirectory() as place:
+        os.chmod(place, 0o755)
+        done = run(
+            """
+            import os, sys, torch, tensorferry as ferry
+            ferry.save({"a": torch.ones(3)}, f"{sys.argv[1]}/x")
+            os.chmod(f"{sys.argv[1]}/x", 0o600)
+            os.setuid(65534)
+            for path in ("x", "new"):
+                try:
+                    ferry.save({"a": torch.zeros(3)}, f"{sys.argv[1]}/{path}")
+                except ferry.PermissionDenied as error:
+                    print(error)
+            """,
+            place,
+        )
+        assert "can't save over this file, it is not writable" in done.stdout, done.stderr
+        assert "can't save, no file can be made in " in done.stdout, done.stderr
+        assert ferry.load(f"{place}/x")["a"].sum() == 3
+
+
+def test_peak_memory_of_a_large_save_stays_bounded(tmp_path: Path) -> None:
+    done = run(
+        """
+        import resource, sys, torch, tensorferry as ferry
+        state = {str(i): torch.ones(16 << 20) for i in range(10)}     # 640 MiB
+        ferry.save({"a": torch.ones(3)}, sys.argv[1])
+        before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        ferry.save(state, sys.argv[1])
+        print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
+        """,
+        tmp_path / "x",
+    )
+    assert int(done.stdout) < 256 << 10, done.stderr
