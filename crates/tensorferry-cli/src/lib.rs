@@ -7,6 +7,7 @@
 mod bench;
 mod doctor;
 mod output;
+mod simulate;
 
 use std::ffi::OsString;
 use std::io::Write;
@@ -34,6 +35,7 @@ struct Cli {
 enum Command {
     Doctor(doctor::Args),
     Bench(bench::Args),
+    Simulate(simulate::Args),
 }
 
 /// Runs the command line `args`, whose first item is the program's name, and gives the exit code.
@@ -53,6 +55,7 @@ fn dispatch(command: Command, env: &Env) -> Result<()> {
     match command {
         Command::Doctor(args) => doctor::run(&args, env),
         Command::Bench(args) => bench::run(&args),
+        Command::Simulate(args) => simulate::run(&args),
     }
 }
 

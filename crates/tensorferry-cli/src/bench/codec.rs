@@ -4,7 +4,7 @@ use tensorferry::{Error, Result, Size};
 use tensorferry_bench::codec::{Options, run as measure};
 
 use super::progress::Progress;
-use super::show;
+use crate::output::show;
 
 /// What is measured takes about six times this much memory.
 const SIZES: std::ops::RangeInclusive<u64> = 4096..=4 << 30;

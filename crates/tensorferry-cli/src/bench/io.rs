@@ -8,7 +8,7 @@ use tensorferry::{Error, Result, Size};
 use tensorferry_bench::io::{CASES, Plan, run as measure};
 
 use super::progress::Progress;
-use super::show;
+use crate::output::show;
 
 /// Read and write, in order and at random, at several queue depths; fio beside it if installed
 #[derive(Debug, clap::Args)]

@@ -4,10 +4,7 @@ mod codec;
 mod io;
 mod progress;
 
-use serde::Serialize;
 use tensorferry::Result;
-
-use crate::output;
 
 /// Measure this machine, beside the rivals that are installed
 #[derive(Debug, clap::Args)]
@@ -27,9 +24,4 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         What::Io(args) => io::run(args),
         What::Codec(args) => codec::run(args),
     }
-}
-
-/// Prints a report, for people or for programs.
-fn show(report: &(impl Serialize + std::fmt::Display), json: bool) -> Result<()> {
-    if json { output::print_json(report) } else { output::print(&format!("{report}\n")) }
 }

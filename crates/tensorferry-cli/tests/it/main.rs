@@ -4,6 +4,7 @@
 mod bench;
 mod doctor;
 mod frame;
+mod simulate;
 
 use std::path::Path;
 use std::process::Command;

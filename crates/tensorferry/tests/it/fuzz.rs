@@ -7,6 +7,7 @@ mod replay;
 mod bodies {
     pub mod bitmap_decode;
     pub mod bitmap_encode;
+    pub mod dictionary_from_json;
     pub mod half;
     pub mod header_decode;
     pub mod size_parse;
@@ -37,4 +38,9 @@ fn seeds_of_sizes_and_their_mutations_never_panic() {
 #[test]
 fn seeds_of_headers_and_their_mutations_give_consistent_headers_or_errors() {
     replay::replay("header_decode", MUTATIONS, bodies::header_decode::run);
+}
+
+#[test]
+fn seeds_of_dictionaries_and_their_mutations_decide_and_learn_or_are_errors() {
+    replay::replay("dictionary_from_json", MUTATIONS, bodies::dictionary_from_json::run);
 }

@@ -19,7 +19,7 @@ pub const WANDER: f64 = 1e-4;
 /// No doubt is greater than that between tools of which nothing is known: a factor of about two.
 pub const DOUBT_MAX: f64 = 0.64;
 /// Noise of a tool of which little is known, as a variance: disks have outliers.
-const NOISE_START: f64 = 0.04;
+pub(super) const NOISE_START: f64 = 0.04;
 const NOISE_MIN: f64 = 1e-4;
 const NOISE_MAX: f64 = 4.0;
 /// No time that a clock shows is further than this from the table, as a logarithm.
@@ -29,8 +29,19 @@ const LEVEL_MAX: f64 = 60.0;
 const NOISE_WINDOW: (f64, f64) = (8.0, 64.0);
 /// Standard deviations beyond which a value surprises.
 const SURPRISE: f64 = 2.5;
+/// Standard deviations below which a single value is a fall: nothing makes a disk faster by accident.
+const FALL: f64 = 3.0;
 /// Surprises in a row, on one side, that make a jump.
 const STREAK: i8 = 3;
+
+/// Noise of a value above the level, over the square of its distance.
+const OUTLIER: f64 = 0.25;
+/// Least noise of a value above the level, over the variance of the level.
+const HALF_TOLD: f64 = 0.5;
+/// Variance after a jump, over its square: whatever came that fast may pass as fast.
+const PASSING: f64 = 0.11;
+/// Variance that a jump of one tool gives to others, over the square of what is not shared of it.
+const SHAKEN: f64 = 0.5;
 
 /// A level, and how sure it is.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
@@ -48,6 +59,8 @@ pub(super) struct Estimate {
     /// Surprises in a row; negative for those below.
     streak: i8,
     streak_sum: f64,
+    /// How far the last jump led upward; the next change may lead back.
+    displaced: f64,
 }
 
 /// What a value did to an estimate.
@@ -72,33 +85,52 @@ impl Estimate {
             values: 0,
             streak: 0,
             streak_sum: 0.0,
+            displaced: 0.0,
         }
     }
 
     pub(super) fn variance_at(&self, tick: u64) -> f64 {
         let wandered = WANDER * tick.saturating_sub(self.tick) as f64;
-        // A first guess may be more doubtful than the ceiling.
-        (self.variance + wandered).min(DOUBT_MAX.max(self.variance))
+        (self.variance + wandered).min(DOUBT_MAX)
+    }
+
+    pub(super) fn noise(&self) -> f64 {
+        self.noise
     }
 
     /// Takes a value in.
     pub(super) fn follow(&mut self, value: f64, tick: u64) -> Moved {
-        self.age(tick);
+        if self.values > 0 {
+            self.age(tick);
+        }
         let step = value - self.level;
         let spread = self.variance + self.noise;
         self.values += 1;
         if let Some(jump) = self.surprised(value, step * step > SURPRISE * SURPRISE * spread) {
             return Moved::Jumped(jump);
         }
-        let bound = SURPRISE * spread.sqrt();
-        let step = step.clamp(-bound, bound);
-        self.learn_noise(step);
-        let noise = if step > 0.0 { self.noise.max(step * step / 4.0) } else { self.noise };
+        let (bound, before) = (SURPRISE * spread.sqrt(), self.level);
+        let fell = step < -FALL * spread.sqrt();
+        let step = if fell { step } else { step.clamp(-bound, bound) };
+        self.learn_noise(step.clamp(-bound, bound));
+        let noise = self.noise_of(step);
         let (spread, wandered) = (self.variance + noise, self.variance - self.settled);
         self.level += self.variance / spread * step;
-        self.variance *= noise / spread;
+        self.variance = (self.variance * noise / spread).min(DOUBT_MAX);
         self.settled = self.variance;
+        if fell {
+            self.displaced = 0.0;
+            return Moved::Jumped(self.level - before);
+        }
         Moved::Followed { step, spread, wandered }
+    }
+
+    /// What stands above may be an outlier, the more so the further, and never tells all.
+    fn noise_of(&self, step: f64) -> f64 {
+        if step <= 0.0 {
+            return self.noise;
+        }
+        self.noise.max(OUTLIER * step * step).max(HALF_TOLD * self.variance)
     }
 
     /// The same tool at a size near by moved: this one wandered with it, as far as `likeness` goes.
@@ -114,13 +146,15 @@ impl Estimate {
     /// Something changed: this level did too by `likeness` of the jump, give or take the rest.
     pub(super) fn shake(&mut self, jump: f64, likeness: f64, nearness: f64, tick: u64) {
         self.age(tick);
-        self.shift(likeness * jump);
-        self.doubt(nearness * (1.0 - likeness * likeness) * jump * jump);
+        self.shift(likeness * jump - self.displaced / 2.0);
+        let own = self.displaced * self.displaced / 4.0;
+        self.doubt(nearness * (SHAKEN * (1.0 - likeness * likeness) * jump * jump + own));
+        self.displaced = 0.0;
     }
 
     /// Adds to the variance, up to the ceiling.
     pub(super) fn doubt(&mut self, more: f64) {
-        self.variance = (self.variance + more).min(DOUBT_MAX.max(self.variance));
+        self.variance = (self.variance + more).min(DOUBT_MAX);
     }
 
     fn shift(&mut self, by: f64) {
@@ -149,8 +183,11 @@ impl Estimate {
         let level = self.streak_sum / f64::from(STREAK);
         let jump = level - self.level;
         self.level = level;
-        self.variance = self.noise.max(NOISE_START) / f64::from(STREAK);
+        let passing = PASSING * jump * jump;
+        self.variance =
+            (self.noise.max(NOISE_START) / f64::from(STREAK)).max(passing).min(DOUBT_MAX);
         self.settled = self.variance;
+        self.displaced = jump.max(0.0);
         (self.streak, self.streak_sum) = (0, 0.0);
         Some(jump)
     }
@@ -171,6 +208,7 @@ impl Estimate {
             && (NOISE_MIN..=NOISE_MAX).contains(&self.noise)
             && self.streak.abs() < STREAK
             && self.streak_sum.abs() <= 1e4
+            && (0.0..=2.0 * LEVEL_MAX).contains(&self.displaced)
             && self.values > 0;
         if sound { Ok(()) } else { Err(Error::new(Kind::Corrupt, "an estimate is out of bounds")) }
     }

@@ -52,7 +52,7 @@ use super::tool::{Format, Tool, Tools};
 use crate::error::Result;
 
 /// Believed extra seconds of looks stay below this share of the seconds spent.
-pub const LOOK_SHARE: f64 = 0.015;
+pub const LOOK_SHARE: f64 = 0.01;
 
 /// Estimates of one tool at neighbouring classes wander alike by this factor for each class between.
 const CLASS_LIKENESS: f64 = 0.85;
@@ -106,7 +106,7 @@ impl Bandit {
         observed.check()?;
         let Observed { situation, tool, size, seconds, .. } = *observed;
         let class = SizeClass::of(size);
-        self.ledgers.entry((situation, class)).or_default().record(tool, seconds);
+        self.ledgers.entry((situation, class)).or_default().record(seconds);
         let value = observed.ln_seconds() - prior::ln_seconds(situation, tool, size);
         let tick = self.tick(situation) + 1;
         self.ticks[situation as usize] = tick;
@@ -114,6 +114,12 @@ impl Bandit {
         let (level, variance, common) = self.guess(situation, tool, class);
         let first = || Estimate::new(level, variance + common, tick);
         let moved = self.estimates.entry(key).or_insert_with(first).follow(value, tick);
+        if let Moved::Jumped(_) = moved {
+            let near = |((found, near), _): &(&(Situation, SizeClass), &mut Ledger)| {
+                *found == situation && near.distance(class) <= REACH
+            };
+            self.ledgers.iter_mut().filter(near).for_each(|(_, ledger)| ledger.renew());
+        }
         self.spread(key, &moved, tick);
         Ok(())
     }
@@ -121,7 +127,7 @@ impl Bandit {
     /// Forgets how sure it was: every tool gets another look where that may matter.
     pub fn flush(&mut self) {
         self.estimates.values_mut().for_each(|estimate| estimate.doubt(DOUBT_MAX));
-        self.ledgers.values_mut().for_each(|ledger| ledger.looked = Tools::default());
+        self.ledgers.values_mut().for_each(|ledger| ledger.renew());
     }
 
     fn tick(&self, situation: Situation) -> u64 {
@@ -182,5 +188,22 @@ impl Bandit {
                 }
             }
         }
+    }
+}
+#[cfg(test)]
+impl Bandit {
+    pub(super) fn debug(&self, size: u64, s: Situation) -> String {
+        let mut out = String::new();
+        for tool in Tool::ALL {
+            let b = self.belief(s, tool, size);
+            out += &format!(
+                "{tool} {:.4}±{:.2}{} ",
+                b.seconds,
+                b.variance.sqrt(),
+                if b.known { "" } else { "?" }
+            );
+        }
+        let l = self.ledgers.get(&(s, SizeClass::of(size))).copied().unwrap_or_default();
+        out + &format!("spent {:.4} of {:.4}", l.spent(), l.seconds() * LOOK_SHARE)
     }
 }

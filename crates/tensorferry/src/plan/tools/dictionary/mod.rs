@@ -6,6 +6,9 @@
 //! not been interrupted.
 
 mod state;
+#[cfg(test)]
+#[cfg(not(loom))]
+mod tests;
 
 use serde::{Deserialize, Serialize};
 
@@ -170,5 +173,12 @@ impl Dictionary {
             Mode::Bandit { memory, .. } => memory.best_known(situation, size),
             _ => None,
         })
+    }
+}
+#[cfg(test)]
+impl Dictionary {
+    pub(super) fn debug(&self, size: u64, s: super::Situation) -> String {
+        let Mode::Bandit { memory, .. } = &self.mode else { return String::new() };
+        memory.debug(size, s)
     }
 }

@@ -73,17 +73,58 @@ fn turn3(part: f64) -> usize {
 fn shares() {
     for (name, recipe) in recipes() {
         for goal in Goal::ALL {
-            for seed in 0..3 {
+            let mut sum = vec![0.0; 8];
+            let mut least = [9.0f64; 2];
+            for seed in 0..5 {
                 let c = compare(&record(&recipe, seed), goal, PAPER_UPDATE_EVERY).unwrap();
-                let b = &c.policies[0];
-                eprint!("{name:20} {goal:4} {seed}");
-                for p in &c.policies[..3] {
-                    eprint!(" | {:.4} {:.4}", p.overall.informed, p.mean_over_sizes.informed);
+                for (k, p) in c.policies[..3].iter().enumerate() {
+                    sum[2 * k] += p.overall.informed / 5.0;
+                    sum[2 * k + 1] += p.mean_over_sizes.informed / 5.0;
                 }
-                let worst =
+                let b = &c.policies[0];
+                least[0] = least[0].min(b.overall.informed);
+                least[1] = least[1].min(b.mean_over_sizes.informed);
+                let (size, w) =
                     b.sizes.iter().min_by(|a, b| a.1.informed.total_cmp(&b.1.informed)).unwrap();
-                eprintln!(" worst {} {:.3}", worst.0, worst.1.informed);
+                if w.informed < 0.9 {
+                    eprintln!("   {name} {goal} {seed} {size}: {:.3}", w.informed);
+                }
             }
+            eprintln!(
+                "{name:20} {goal:4} | {:.4} {:.4} least {:.3} {:.3} | {:.3} {:.3} | {:.3} {:.3} worst",
+                sum[0], sum[1], least[0], least[1], sum[2], sum[3], sum[4], sum[5]
+            );
+        }
+    }
+}
+#[test]
+fn debug() {
+    let rs = recipes();
+    let get = |n: &str| std::env::var(n).unwrap();
+    let (_, recipe) = rs.iter().find(|(n, _)| *n == get("NAME")).unwrap();
+    let goal: Goal = get("GOAL").parse().unwrap();
+    let want: u64 = get("SIZE").parse().unwrap();
+    let trace = record(recipe, get("SEED").parse().unwrap());
+    let mut d = Dictionary::aware(Explore::Bandit, goal);
+    for (n, step) in trace.steps.iter().enumerate() {
+        let (size, (writing, reading)) = (step.size, step.situation);
+        let eligible = step.tools();
+        let writer = d.choose_write(&Save { size, writing, reading, eligible }).unwrap();
+        observe(&mut d, writing.into(), writer, size, &step.write).unwrap();
+        let mut reader = writer;
+        if goal.reads() {
+            reader =
+                d.choose_read(&Load { size, reading, written_with: writer, eligible }).unwrap();
+            observe(&mut d, reading.into(), reader, size, &step.read).unwrap();
+        }
+        if size == want {
+            eprintln!(
+                "{n} {} w {writer} {:.4} r {reader} {:.4} :: {}",
+                step.phase,
+                step.write[&writer],
+                step.read[&reader],
+                d.debug(size, if goal.reads() { reading.into() } else { writing.into() })
+            );
         }
     }
 }
