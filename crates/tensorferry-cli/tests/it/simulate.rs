@@ -58,10 +58,7 @@ fn the_document_holds_shares_for_each_size() {
     assert_eq!(report["goal"], "w");
     let direct = report["policies"].as_array().unwrap().iter();
     let direct = direct.clone().find(|policy| policy["name"] == "always direct").unwrap();
-    assert_eq!(
-        direct["sizes"]["1048576"]["informed"].as_f64().map(|share| share.round()),
-        Some(1.0)
-    );
+    assert_eq!(direct["sizes"]["1048576"]["informed"].as_f64().map(f64::round), Some(1.0));
     // 60 ms at best, half of it slow: 30 + 60 over 30 + 270.
     let share = direct["sizes"]["4096"]["informed"].as_f64().unwrap();
     assert!((share - 0.3).abs() < 1e-9, "{share}");

@@ -88,7 +88,7 @@ impl Speeds {
     fn check(&self) -> Result<()> {
         let wrong = |why: &str| Err(Error::new(Kind::Corrupt, why));
         for (position, (seconds, tool)) in self.times.iter().enumerate() {
-            if !(seconds.is_finite() && *seconds >= 0.0) || !tool.writes() {
+            if !(seconds.is_finite() && *seconds >= 0.0 && tool.writes()) {
                 return wrong("a speed list holds a time or a tool that can't be");
             }
             if self.times[..position].iter().any(|(_, before)| before == tool) {
@@ -224,10 +224,12 @@ mod tests {
     /// any length, closed by a name.
     #[derive(Default)]
     struct Printed {
-        w: HashMap<u64, (Vec<(f64, Tool)>, Option<Tool>)>,
-        r: HashMap<u64, (Vec<(f64, Tool)>, Option<Tool>)>,
+        w: HashMap<u64, List>,
+        r: HashMap<u64, List>,
         wr: HashMap<u64, Tool>,
     }
+
+    type List = (Vec<(f64, Tool)>, Option<Tool>);
 
     fn smallest(list: &[(f64, Tool)]) -> Tool {
         let mut best = list[0];
@@ -250,10 +252,8 @@ mod tests {
             if goal == Goal::Both && self.wr.contains_key(&size) {
                 return self.wr[&size];
             }
-            if goal == Goal::Read {
-                if let Some((_, Some(best))) = self.r.get(&size) {
-                    return *best;
-                }
+            if let (Goal::Read, Some((_, Some(best)))) = (goal, self.r.get(&size)) {
+                return *best;
             }
             let (list, best) = self.w.entry(size).or_default();
             if let Some(best) = best {

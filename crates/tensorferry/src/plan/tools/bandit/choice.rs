@@ -1,7 +1,7 @@
 //! The tool believed best, or a look at another.
 
 use super::belief::Belief;
-use super::ledger::Ledger;
+use super::ledger::{Ledger, Looker};
 use super::value::expected_saving;
 use crate::plan::tools::tool::Tool;
 
@@ -60,7 +60,11 @@ struct Look {
 }
 
 /// The choice among at least one candidate; a look is paid from the ledger.
-pub(super) fn choose(candidates: &[Candidate], ledger: &mut Ledger) -> Option<Tool> {
+pub(super) fn choose(
+    candidates: &[Candidate],
+    ledger: &mut Ledger,
+    looker: Looker,
+) -> Option<Tool> {
     let by_seconds = |a: &&Candidate, b: &&Candidate| a.seconds().total_cmp(&b.seconds());
     let best = candidates.iter().min_by(by_seconds)?;
     // First it must show what it is believed to be: the others are judged by it.
@@ -72,9 +76,6 @@ pub(super) fn choose(candidates: &[Candidate], ledger: &mut Ledger) -> Option<To
     // Only the one that is worth most: cheap looks at near equals would eat up what it is saving for.
     let look = looks.max_by(|a, b| a.net.total_cmp(&b.net));
     let look = look.filter(|look| look.net > 0.0);
-    let look = look.filter(|look| ledger.affords(look.tool, look.variance, look.cost));
-    Some(look.map_or(best.tool, |look| {
-        ledger.pay(look.tool, look.variance, look.cost);
-        look.tool
-    }))
+    let look = look.filter(|look| ledger.pay(looker, look.tool, look.variance, look.cost));
+    Some(look.map_or(best.tool, |look| look.tool))
 }

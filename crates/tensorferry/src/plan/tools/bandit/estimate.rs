@@ -15,9 +15,9 @@ use serde::{Deserialize, Serialize};
 use crate::error::{Error, Kind, Result};
 
 /// Variance that a level gains with each operation in its situation.
-pub const WANDER: f64 = 1e-4;
+pub const WANDER: f64 = 7e-5;
 /// No doubt is greater than that between tools of which nothing is known: a factor of about two.
-pub const DOUBT_MAX: f64 = 0.64;
+pub const DOUBT_MAX: f64 = 0.5;
 /// Noise of a tool of which little is known, as a variance: disks have outliers.
 pub(super) const NOISE_START: f64 = 0.04;
 const NOISE_MIN: f64 = 1e-4;
@@ -28,20 +28,23 @@ const LEVEL_MAX: f64 = 60.0;
 /// The noise is a mean over that many values at least, and at most.
 const NOISE_WINDOW: (f64, f64) = (8.0, 64.0);
 /// Standard deviations beyond which a value surprises.
-const SURPRISE: f64 = 2.5;
+const SURPRISE: f64 = 2.0;
 /// Standard deviations below which a single value is a fall: nothing makes a disk faster by accident.
-const FALL: f64 = 3.0;
+const FALL: f64 = 4.0;
 /// Surprises in a row, on one side, that make a jump.
 const STREAK: i8 = 3;
 
 /// Noise of a value above the level, over the square of its distance.
-const OUTLIER: f64 = 0.25;
+const OUTLIER: f64 = 0.4;
 /// Least noise of a value above the level, over the variance of the level.
-const HALF_TOLD: f64 = 0.5;
+const HALF_TOLD: f64 = 0.25;
 /// Variance after a jump, over its square: whatever came that fast may pass as fast.
-const PASSING: f64 = 0.11;
+const PASSING: f64 = 0.2;
 /// Variance that a jump of one tool gives to others, over the square of what is not shared of it.
-const SHAKEN: f64 = 0.5;
+const SHAKEN: f64 = 0.25;
+
+/// How much of its lowest level an estimate forgets with each value.
+const HOMESICK: f64 = 0.005;
 
 /// A level, and how sure it is.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
@@ -55,21 +58,24 @@ pub(super) struct Estimate {
     /// Of a single value around the level.
     noise: f64,
     tick: u64,
+    /// When the last own value came.
+    seen: u64,
     pub(super) values: u64,
     /// Surprises in a row; negative for those below.
     streak: i8,
     streak_sum: f64,
-    /// How far the last jump led upward; the next change may lead back.
-    displaced: f64,
+    streak_from: u64,
+    /// The lowest level of late; the next change may lead back to it.
+    home: f64,
 }
 
 /// What a value did to an estimate.
 pub(super) enum Moved {
     /// The value stood `step` away, where values spread by `spread` and the level had `wandered`; all
     /// but the first are variances.
-    Followed { step: f64, spread: f64, wandered: f64 },
-    /// The level was wrong by this much.
-    Jumped(f64),
+    Followed { step: f64, spread: f64, wandered: f64, surprise: Option<f64> },
+    /// The level was wrong by `by`, as values from `from` on showed.
+    Jumped { by: f64, from: u64 },
 }
 
 impl Estimate {
@@ -82,10 +88,12 @@ impl Estimate {
             settled: variance,
             noise,
             tick,
+            seen: tick,
             values: 0,
             streak: 0,
             streak_sum: 0.0,
-            displaced: 0.0,
+            streak_from: tick,
+            home: level,
         }
     }
 
@@ -106,8 +114,10 @@ impl Estimate {
         let step = value - self.level;
         let spread = self.variance + self.noise;
         self.values += 1;
-        if let Some(jump) = self.surprised(value, step * step > SURPRISE * SURPRISE * spread) {
-            return Moved::Jumped(jump);
+        let surprise = (step * step > SURPRISE * SURPRISE * spread).then_some(step);
+        self.seen = tick;
+        if let Some(by) = self.surprised(value, surprise.is_some(), tick) {
+            return Moved::Jumped { by, from: self.streak_from };
         }
         let (bound, before) = (SURPRISE * spread.sqrt(), self.level);
         let fell = step < -FALL * spread.sqrt();
@@ -118,11 +128,12 @@ impl Estimate {
         self.level += self.variance / spread * step;
         self.variance = (self.variance * noise / spread).min(DOUBT_MAX);
         self.settled = self.variance;
+        self.home =
+            if self.values == 1 { self.level } else { self.level.min(self.home + HOMESICK) };
         if fell {
-            self.displaced = 0.0;
-            return Moved::Jumped(self.level - before);
+            return Moved::Jumped { by: self.level - before, from: tick };
         }
-        Moved::Followed { step, spread, wandered }
+        Moved::Followed { step, spread, wandered, surprise }
     }
 
     /// What stands above may be an outlier, the more so the further, and never tells all.
@@ -133,23 +144,34 @@ impl Estimate {
         self.noise.max(OUTLIER * step * step).max(HALF_TOLD * self.variance)
     }
 
-    /// The same tool at a size near by moved: this one wandered with it, as far as `likeness` goes.
+    /// The same tool at a size near by moved: this one wandered with it, as far as `likeness` goes. That
+    /// makes it no surer: sizes may part.
     pub(super) fn lean(&mut self, moved: (f64, f64, f64), likeness: f64, tick: u64) {
         let (step, spread, wandered) = moved;
         self.age(tick);
         let own = (self.variance - self.settled).max(0.0);
         let shared = likeness * (own * wandered.max(0.0)).sqrt();
         self.shift(shared / spread * step);
-        self.variance -= shared * shared / spread;
     }
 
-    /// Something changed: this level did too by `likeness` of the jump, give or take the rest.
-    pub(super) fn shake(&mut self, jump: f64, likeness: f64, nearness: f64, tick: u64) {
+    /// Something changed at `from`: this level did too by `likeness` of the jump, give or take the rest,
+    /// unless it has been seen since.
+    pub(super) fn shake(
+        &mut self,
+        jump: f64,
+        from: u64,
+        (likeness, nearness): (f64, f64),
+        tick: u64,
+    ) {
         self.age(tick);
-        self.shift(likeness * jump - self.displaced / 2.0);
-        let own = self.displaced * self.displaced / 4.0;
-        self.doubt(nearness * (SHAKEN * (1.0 - likeness * likeness) * jump * jump + own));
-        self.displaced = 0.0;
+        let mut doubt = SHAKEN * (1.0 - likeness * likeness) * jump * jump;
+        if self.seen < from {
+            // Where one became slower, another that had become so may have come home.
+            let back = if jump > 0.0 { (self.level - self.home).max(0.0) / 2.0 } else { 0.0 };
+            self.shift(likeness * jump - back);
+            doubt += back * back;
+        }
+        self.doubt(nearness * doubt);
     }
 
     /// Adds to the variance, up to the ceiling.
@@ -167,7 +189,7 @@ impl Estimate {
     }
 
     /// Counts surprises on one side; the last of a streak gives the size of the jump.
-    fn surprised(&mut self, value: f64, surprise: bool) -> Option<f64> {
+    fn surprised(&mut self, value: f64, surprise: bool, tick: u64) -> Option<f64> {
         let side = if value > self.level { 1 } else { -1 };
         if !surprise || self.streak.signum() == -side {
             (self.streak, self.streak_sum) = (0, 0.0);
@@ -175,21 +197,27 @@ impl Estimate {
         if !surprise {
             return None;
         }
+        if self.streak == 0 {
+            self.streak_from = tick;
+        }
         self.streak += side;
         self.streak_sum += value;
         if self.streak.abs() < STREAK {
             return None;
         }
-        let level = self.streak_sum / f64::from(STREAK);
-        let jump = level - self.level;
-        self.level = level;
-        let passing = PASSING * jump * jump;
-        self.variance =
-            (self.noise.max(NOISE_START) / f64::from(STREAK)).max(passing).min(DOUBT_MAX);
-        self.settled = self.variance;
-        self.displaced = jump.max(0.0);
-        (self.streak, self.streak_sum) = (0, 0.0);
+        let jump = self.streak_sum / f64::from(STREAK) - self.level;
+        self.jump(jump, f64::from(STREAK));
         Some(jump)
+    }
+
+    /// The level was wrong by `by`, as `values` values told.
+    pub(super) fn jump(&mut self, by: f64, values: f64) {
+        self.shift(by);
+        self.home = self.home.min(self.level);
+        let told = self.noise.max(NOISE_START) / values;
+        self.variance = told.max(PASSING * by * by).min(DOUBT_MAX);
+        self.settled = self.variance;
+        (self.streak, self.streak_sum) = (0, 0.0);
     }
 
     fn learn_noise(&mut self, step: f64) {
@@ -201,14 +229,14 @@ impl Estimate {
 
     /// Judges a state that came from outside.
     pub(super) fn check(&self, tick: u64) -> Result<()> {
-        let sound = self.tick <= tick
+        let sound = self.tick.max(self.seen).max(self.streak_from) <= tick
             && self.level.abs() <= LEVEL_MAX
             && (0.0..=VARIANCE_MAX).contains(&self.variance)
             && (0.0..=VARIANCE_MAX).contains(&self.settled)
             && (NOISE_MIN..=NOISE_MAX).contains(&self.noise)
             && self.streak.abs() < STREAK
             && self.streak_sum.abs() <= 1e4
-            && (0.0..=2.0 * LEVEL_MAX).contains(&self.displaced)
+            && self.home.abs() <= LEVEL_MAX + 1.0
             && self.values > 0;
         if sound { Ok(()) } else { Err(Error::new(Kind::Corrupt, "an estimate is out of bounds")) }
     }

@@ -26,6 +26,7 @@
 //! There is no randomness: the same operations give the same choices. At most
 //! `4 * 5 * SizeClass::COUNT` estimates exist.
 
+mod alarm;
 mod belief;
 mod choice;
 mod estimate;
@@ -42,9 +43,10 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+use self::alarm::Alarm;
 use self::choice::{Candidate, choose};
 use self::estimate::{DOUBT_MAX, Estimate, Moved};
-use self::ledger::Ledger;
+use self::ledger::{Ledger, Looker};
 use self::state::State;
 use super::ask::{Goal, Load, Observed, Reading, Save, Situation};
 use super::class::SizeClass;
@@ -52,12 +54,12 @@ use super::tool::{Format, Tool, Tools};
 use crate::error::Result;
 
 /// Believed extra seconds of looks stay below this share of the seconds spent.
-pub const LOOK_SHARE: f64 = 0.01;
+pub const LOOK_SHARE: f64 = 0.015;
 
 /// Estimates of one tool at neighbouring classes wander alike by this factor for each class between.
-const CLASS_LIKENESS: f64 = 0.85;
+const CLASS_LIKENESS: f64 = 0.9;
 /// Two tools jump alike by this factor.
-const TOOL_LIKENESS: f64 = 0.5;
+const TOOL_LIKENESS: f64 = 0.7;
 /// Classes further away than this have nothing to do with one another.
 const REACH: u8 = 8;
 
@@ -68,6 +70,7 @@ type Key = (Situation, Tool, SizeClass);
 #[serde(try_from = "State", into = "State")]
 pub struct Bandit {
     estimates: BTreeMap<Key, Estimate>,
+    alarms: BTreeMap<(Situation, Tool), Alarm>,
     ledgers: BTreeMap<(Situation, SizeClass), Ledger>,
     /// Operations so far, by situation.
     ticks: [u64; 4],
@@ -82,9 +85,12 @@ impl Bandit {
             candidates = self.one_writer_a_format(save, &candidates);
         }
         // A look is paid where its seconds are saved; for both goals by the writes alone.
-        let payer = if goal == Goal::Read { save.reading.into() } else { save.writing.into() };
+        let (payer, looker) = match goal {
+            Goal::Read => (save.reading.into(), Looker::Writer),
+            Goal::Write | Goal::Both => (save.writing.into(), Looker::Own),
+        };
         let ledger = self.ledgers.entry((payer, SizeClass::of(save.size))).or_default();
-        Ok(choose(&candidates, ledger).unwrap_or(Tool::Direct))
+        Ok(choose(&candidates, ledger, looker).unwrap_or(Tool::Direct))
     }
 
     /// The tool to read with.
@@ -98,7 +104,7 @@ impl Bandit {
         };
         let candidates: Vec<_> = readers.into_iter().map(candidate).collect();
         let ledger = self.ledgers.entry((situation, SizeClass::of(load.size))).or_default();
-        Ok(choose(&candidates, ledger).unwrap_or(load.written_with))
+        Ok(choose(&candidates, ledger, Looker::Own).unwrap_or(load.written_with))
     }
 
     /// Learns from an operation.
@@ -113,12 +119,15 @@ impl Bandit {
         let key = (situation, tool, class);
         let (level, variance, common) = self.guess(situation, tool, class);
         let first = || Estimate::new(level, variance + common, tick);
-        let moved = self.estimates.entry(key).or_insert_with(first).follow(value, tick);
-        if let Moved::Jumped(_) = moved {
-            let near = |((found, near), _): &(&(Situation, SizeClass), &mut Ledger)| {
-                *found == situation && near.distance(class) <= REACH
-            };
-            self.ledgers.iter_mut().filter(near).for_each(|(_, ledger)| ledger.renew());
+        let estimate = self.estimates.entry(key).or_insert_with(first);
+        let mut moved = estimate.follow(value, tick);
+        if let Moved::Followed { surprise, .. } = moved {
+            let alarm = self.alarms.entry((situation, tool)).or_insert(Alarm::new(class));
+            if let Some((by, from)) = alarm.note(class, surprise, tick) {
+                let own = value - estimate.level;
+                estimate.jump(if own.abs() < by.abs() { own } else { by }, 1.0);
+                moved = Moved::Jumped { by, from };
+            }
         }
         self.spread(key, &moved, tick);
         Ok(())
@@ -127,7 +136,7 @@ impl Bandit {
     /// Forgets how sure it was: every tool gets another look where that may matter.
     pub fn flush(&mut self) {
         self.estimates.values_mut().for_each(|estimate| estimate.doubt(DOUBT_MAX));
-        self.ledgers.values_mut().for_each(|ledger| ledger.renew());
+        self.ledgers.values_mut().for_each(Ledger::renew);
     }
 
     fn tick(&self, situation: Situation) -> u64 {
@@ -169,41 +178,29 @@ impl Bandit {
 
     /// Tells the neighbours what an operation showed.
     fn spread(&mut self, (situation, tool, class): Key, moved: &Moved, tick: u64) {
-        for ((_, other, near), estimate) in
-            self.estimates.iter_mut().filter(|((found, ..), _)| *found == situation)
-        {
+        let near = |found: Situation, near: SizeClass| {
             let distance = near.distance(class);
-            if distance > REACH || (*other, distance) == (tool, 0) {
-                continue;
-            }
             let nearness = CLASS_LIKENESS.powi(i32::from(distance));
+            (found == situation && distance <= REACH).then_some((distance, nearness))
+        };
+        for ((found, other, size), estimate) in &mut self.estimates {
+            let Some((distance, nearness)) = near(*found, *size) else { continue };
             match *moved {
-                Moved::Followed { step, spread, wandered } if *other == tool => {
+                _ if *other == tool && distance == 0 => {}
+                Moved::Followed { step, spread, wandered, .. } if *other == tool => {
                     estimate.lean((step, spread, wandered), nearness, tick);
                 }
                 Moved::Followed { .. } => {}
-                Moved::Jumped(jump) => {
+                Moved::Jumped { by, from } => {
                     let likeness = if *other == tool { nearness } else { TOOL_LIKENESS * nearness };
-                    estimate.shake(jump, likeness, nearness, tick);
+                    estimate.shake(by, from, (likeness, nearness), tick);
                 }
             }
         }
-    }
-}
-#[cfg(test)]
-impl Bandit {
-    pub(super) fn debug(&self, size: u64, s: Situation) -> String {
-        let mut out = String::new();
-        for tool in Tool::ALL {
-            let b = self.belief(s, tool, size);
-            out += &format!(
-                "{tool} {:.4}±{:.2}{} ",
-                b.seconds,
-                b.variance.sqrt(),
-                if b.known { "" } else { "?" }
-            );
+        if let Moved::Jumped { .. } = moved {
+            let ledgers = self.ledgers.iter_mut();
+            let shaken = ledgers.filter(|((found, size), _)| near(*found, *size).is_some());
+            shaken.for_each(|(_, ledger)| ledger.renew());
         }
-        let l = self.ledgers.get(&(s, SizeClass::of(size))).copied().unwrap_or_default();
-        out + &format!("spent {:.4} of {:.4}", l.spent(), l.seconds() * LOOK_SHARE)
     }
 }

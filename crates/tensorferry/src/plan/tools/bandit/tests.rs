@@ -61,7 +61,7 @@ fn the_same_operations_give_the_same_choices() {
         let mut bandit = Bandit::default();
         (0..300)
             .map(|n| {
-                write(&mut bandit, 1 << (12 + n % 9), 3, |tool| 0.1 + 0.05 * tool as u8 as f64)
+                write(&mut bandit, 1 << (12 + n % 9), 3, |tool| 0.1 + 0.05 * f64::from(tool as u8))
             })
             .collect::<Vec<_>>()
     };
@@ -129,8 +129,8 @@ fn under_a_goal_of_reading_a_writer_is_judged_by_how_its_format_is_read() {
         counts[writer as usize] += 1;
     }
     // 2.5 seconds for both, against 3.5 at best by direct and mapped.
-    assert!(counts[Tool::Numpy as usize] > 350, "{counts:?}");
-    let eligible = Tools::ALL.into_iter().filter(|tool| *tool != Tool::Numpy).collect();
+    assert!(counts[Tool::Numpy as usize] > 300, "{counts:?}");
+    let eligible = [Tool::Direct, Tool::Buffered].into_iter().collect();
     let tool = bandit.choose_write(Goal::Read, &Save { eligible, ..save(1 << 24) }).unwrap();
     assert_eq!(tool, Tool::Direct, "of two writers of one format, the faster");
 }

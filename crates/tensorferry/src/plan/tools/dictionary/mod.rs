@@ -175,10 +175,3 @@ impl Dictionary {
         })
     }
 }
-#[cfg(test)]
-impl Dictionary {
-    pub(super) fn debug(&self, size: u64, s: super::Situation) -> String {
-        let Mode::Bandit { memory, .. } = &self.mode else { return String::new() };
-        memory.debug(size, s)
-    }
-}

@@ -130,10 +130,7 @@ fn tables_have_the_papers_shape_and_can_be_given_back_as_ones_own() {
         let tables = dictionary.tables();
         let json = serde_json::to_value(&tables).unwrap();
         for table in ["WDic", "RDic", "WRDic"] {
-            assert_eq!(
-                json[table]["1048576"]["times"]["direct"].as_f64().map(f64::ceil).is_some(),
-                true
-            );
+            assert!(json[table]["1048576"]["times"]["direct"].is_f64(), "{table}: {json}");
         }
         assert_eq!(json["WDic"]["1048576"]["best"], "direct", "{explore:?}: {json}");
         let own = Own::parse(&json.to_string()).unwrap();
