@@ -16,7 +16,7 @@ fn help_names_the_subcommands() {
     let ended = run(&["--help"]);
     assert_eq!(ended.code, Some(0));
     assert!(ended.stdout.contains("Usage: tensorferry <COMMAND>"), "{}", ended.stdout);
-    assert!(ended.stdout.contains("doctor  Show what this machine offers"), "{}", ended.stdout);
+    assert!(ended.stdout.contains("doctor    Show what this machine offers"), "{}", ended.stdout);
 }
 
 #[test]

@@ -1,14 +1,14 @@
 //! What is believed of one tool, at one size class, in one situation.
 //!
 //! The *level* is the logarithm of the seconds, relative to what the built-in table expects. It
-//! wanders: each operation in the situation adds [`WANDER`] to the variance, so that an old
+//! wanders: each operation in the situation adds `WANDER` to the variance, so that an old
 //! measurement weighs less than a new one and a tool not tried for long becomes doubtful. The update
 //! is Kalman's, made robust:
 //!
-//! - A value far *above* is probably something else that kept the disk busy. Its noise is taken as
-//!   half its distance, so it moves the level little and leaves the doubt large: another look soon.
+//! - A value far *above* is probably something else that kept the disk busy. Its noise is taken to grow
+//!   with its distance, so it moves the level little and leaves the doubt large: another look soon.
 //! - A few such values in a row, on one side, are no accident: the level *jumps* to their mean, and the
-//!   caller spreads the news.
+//!   caller spreads the news. So does a single one far *below*: nothing makes a disk faster by accident.
 
 use serde::{Deserialize, Serialize};
 
@@ -22,14 +22,17 @@ pub const DOUBT_MAX: f64 = 0.5;
 pub(super) const NOISE_START: f64 = 0.04;
 const NOISE_MIN: f64 = 1e-4;
 const NOISE_MAX: f64 = 4.0;
-/// No time that a clock shows is further than this from the table, as a logarithm.
+/// Far more than any run has.
+const VALUES_MAX: u64 = 1 << 52;
+/// Far more than any variance that comes about.
 const VARIANCE_MAX: f64 = 100.0;
+/// No time that a clock shows is further than this from the table, as a logarithm.
 const LEVEL_MAX: f64 = 60.0;
 /// The noise is a mean over that many values at least, and at most.
 const NOISE_WINDOW: (f64, f64) = (8.0, 64.0);
 /// Standard deviations beyond which a value surprises.
 const SURPRISE: f64 = 2.0;
-/// Standard deviations below which a single value is a fall: nothing makes a disk faster by accident.
+/// Standard deviations by which a single value lies below when it is a fall.
 const FALL: f64 = 4.0;
 /// Surprises in a row, on one side, that make a jump.
 const STREAK: i8 = 3;
@@ -42,7 +45,6 @@ const HALF_TOLD: f64 = 0.25;
 const PASSING: f64 = 0.2;
 /// Variance that a jump of one tool gives to others, over the square of what is not shared of it.
 const SHAKEN: f64 = 0.25;
-
 /// How much of its lowest level an estimate forgets with each value.
 const HOMESICK: f64 = 0.005;
 
@@ -71,8 +73,8 @@ pub(super) struct Estimate {
 
 /// What a value did to an estimate.
 pub(super) enum Moved {
-    /// The value stood `step` away, where values spread by `spread` and the level had `wandered`; all
-    /// but the first are variances.
+    /// The value stood `step` away, where values spread by `spread` and the level had `wandered`; the
+    /// latter two are variances. A `surprise` is the whole distance.
     Followed { step: f64, spread: f64, wandered: f64, surprise: Option<f64> },
     /// The level was wrong by `by`, as values from `from` on showed.
     Jumped { by: f64, from: u64 },
@@ -237,7 +239,7 @@ impl Estimate {
             && self.streak.abs() < STREAK
             && self.streak_sum.abs() <= 1e4
             && self.home.abs() <= LEVEL_MAX + 1.0
-            && self.values > 0;
+            && (1..=VALUES_MAX).contains(&self.values);
         if sound { Ok(()) } else { Err(Error::new(Kind::Corrupt, "an estimate is out of bounds")) }
     }
 }

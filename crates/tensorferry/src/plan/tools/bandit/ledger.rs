@@ -10,7 +10,7 @@ use crate::plan::tools::tool::Tool;
 /// what has lasted will last, but no fewer and no more.
 const HORIZON: (u64, u64) = (8, 128);
 
-/// First looks that are not paid for: more than one, because the first may meet an outlier.
+/// Looks at a tool that are not paid for.
 const FREE_LOOKS: u8 = 1;
 /// Variance from which on a tool is as good as unknown: a factor of a third.
 const FREE_DOUBT: f64 = 0.1;

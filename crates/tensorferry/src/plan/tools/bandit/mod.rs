@@ -1,30 +1,34 @@
 //! Our algorithm: estimates that age, and looks that pay.
 //!
-//! For each (situation, tool, size class) an [`estimate`] is kept of how long the tool takes. A choice
-//! takes the tool believed best, unless a *look* at another one is worth more than it costs:
+//! For each (situation, tool, size class) an estimate is kept of how long the tool takes, and of how
+//! sure that is. A choice takes the tool believed best, unless a *look* at another one is worth more
+//! than it costs:
 //!
 //! ```text
-//!   worth   chance and size of the saving, by the doubt in both estimates,
-//!           times the operations that may profit: as many as there were so far, within limits
+//!   worth   the saving that the look may show, by the doubt that it can remove, times the operations
+//!           that may profit: as many as there were since something changed, within limits
 //!   cost    the seconds that it is believed to take longer, doubt included
 //! ```
 //!
 //! So a tool that is surely several times slower is all but never looked at, one that is nearly as
 //! fast often, and one that was not tried for long again some time, because its doubt grows.
 //!
-//! *Bound.* Looks after the first at a (situation, tool, class) are paid from a ledger: their believed
-//! extra seconds stay below [`LOOK_SHARE`] of the seconds spent in that situation and class. A first
-//! look is free of the ledger, not of the comparison of worth and cost.
+//! *Bound.* Looks are paid from a ledger: their believed extra seconds stay below [`LOOK_SHARE`] of the
+//! seconds spent in that situation and class. One look at each tool is free of the ledger, not of the
+//! comparison of worth and cost: the first after the start, a flush or a jump, while the tool is as
+//! good as unknown.
 //!
 //! *Sizes.* A class without values of its own starts from those of the same tool below and above, the
-//! nearer the more, and from what the other tools show of this machine ([`belief`]). When a tool's
-//! estimate wanders, the stale ones of its neighbours wander along.
+//! nearer the more, and from what the other tools show of this machine. When a tool's estimate wanders,
+//! the stale ones of its neighbours wander along.
 //!
-//! *Drift.* A jump of one estimate shakes the others of its situation: their levels shift by a part
-//! and their doubt grows, so that they get a look.
+//! *Drift.* A few surprises in a row, at one size or over neighbouring ones, are a jump. It shakes the
+//! other estimates of the situation that were not seen since: their levels shift by a part and their
+//! doubt grows, so that they get a look, those first that were faster once.
 //!
 //! There is no randomness: the same operations give the same choices. At most
-//! `4 * 5 * SizeClass::COUNT` estimates exist.
+//! `4 * 5 * SizeClass::COUNT` estimates exist. The constants were chosen on made-up machines, over other
+//! seeds than the tests use.
 
 mod alarm;
 mod belief;
@@ -53,7 +57,8 @@ use super::class::SizeClass;
 use super::tool::{Format, Tool, Tools};
 use crate::error::Result;
 
-/// Believed extra seconds of looks stay below this share of the seconds spent.
+/// Believed extra seconds of looks stay below this share of the seconds spent, in every situation and
+/// size class.
 pub const LOOK_SHARE: f64 = 0.015;
 
 /// Estimates of one tool at neighbouring classes wander alike by this factor for each class between.
