@@ -82,9 +82,9 @@ impl Dictionary {
         warm: bool,
         eligible: Vec<String>,
     ) -> PyResult<&'static str> {
-        guarded(py, || {
+        guarded(py, move || {
             let writing = if durable { Writing::Durable } else { Writing::Relaxed };
-            let eligible = named(&eligible)?;
+            let eligible = named(eligible)?;
             let save = Save { size, writing, reading: reading(warm), eligible };
             self.lock().choose_write(&save).map(Tool::name)
         })
@@ -99,8 +99,8 @@ impl Dictionary {
         written_with: &str,
         eligible: Vec<String>,
     ) -> PyResult<&'static str> {
-        guarded(py, || {
-            let (written_with, eligible) = (Tool::named(written_with)?, named(&eligible)?);
+        guarded(py, move || {
+            let (written_with, eligible) = (Tool::named(written_with)?, named(eligible)?);
             let load = Load { size, reading: reading(warm), written_with, eligible };
             self.lock().choose_read(&load).map(Tool::name)
         })
@@ -132,7 +132,7 @@ impl Dictionary {
         })
     }
 
-    /// WDic, RDic and WRDic, as JSON.
+    /// The three dictionaries, as JSON.
     fn tables(&self, py: Python<'_>) -> PyResult<String> {
         guarded(py, || as_json(&self.lock().tables()))
     }
@@ -150,8 +150,8 @@ fn reading(warm: bool) -> Reading {
     if warm { Reading::Warm } else { Reading::Cold }
 }
 
-fn named(names: &[String]) -> Result<Tools> {
-    names.iter().map(|name| Tool::named(name)).collect()
+fn named(names: Vec<String>) -> Result<Tools> {
+    names.into_iter().map(|name| Tool::named(&name)).collect()
 }
 
 fn as_json(value: &impl serde::Serialize) -> Result<String> {

@@ -9,6 +9,7 @@ mod doctor;
 mod inspect;
 mod output;
 mod progress;
+mod simulate;
 
 use std::ffi::OsString;
 use std::io::Write;
@@ -37,6 +38,7 @@ enum Command {
     Doctor(doctor::Args),
     Inspect(inspect::Args),
     Bench(bench::Args),
+    Simulate(simulate::Args),
 }
 
 /// Runs the command line `args`, whose first item is the program's name, and gives the exit code.
@@ -57,6 +59,7 @@ fn dispatch(command: Command, env: &Env) -> Result<()> {
         Command::Doctor(args) => doctor::run(&args, env),
         Command::Inspect(args) => inspect::run(&args),
         Command::Bench(args) => bench::run(&args, env),
+        Command::Simulate(args) => simulate::run(&args),
     }
 }
 

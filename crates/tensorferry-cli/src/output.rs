@@ -22,6 +22,11 @@ pub(crate) fn print_json(report: &impl Serialize) -> Result<()> {
     print(&(document + "\n"))
 }
 
+/// Prints a report, for people or for programs.
+pub(crate) fn show(report: &(impl Serialize + std::fmt::Display), json: bool) -> Result<()> {
+    if json { print_json(report) } else { print(&format!("{report}\n")) }
+}
+
 /// Whether standard output is a terminal that shows colours, and the user has not said no.
 pub(crate) fn is_coloured() -> bool {
     let set = |name| std::env::var_os(name).is_some_and(|value| !value.is_empty());

@@ -13,7 +13,7 @@
 //!
 //! # The ways data takes
 //!
-//! Five paths are planned on four grounds. The grounds are here; the paths come one by one, and
+//! Five paths are planned on four grounds and what they decide by. The grounds are here; the paths come one by one, and
 //! [`checkpoint`] has begun.
 //!
 //! ```text
@@ -27,6 +27,7 @@
 //!   io            Engine: read, write, sync at four priorities; ring, threads
 //!   device        Device: memory, streams, events; host, emulated
 //!   codec         bitmap (sparse), half (f16, bf16), checksum (CRC-32C)
+//!   plan          tools: which way an object takes to and from a file; pure
 //!  ─────────────────────────────────────────────────────────────────────────────
 //!   error, size, metrics, trace: what everybody speaks
 //! ```

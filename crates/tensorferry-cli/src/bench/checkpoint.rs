@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 use tensorferry::{Error, Result, Size};
 use tensorferry_bench::checkpoint::{Plan, Workload, run as measure};
 
-use super::show;
 use crate::Env;
+use crate::output::show;
 use crate::progress::Progress;
 
 /// Save and load a state, beside torch, safetensors and the disk itself; needs Python with torch

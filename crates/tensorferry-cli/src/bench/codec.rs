@@ -3,7 +3,7 @@
 use tensorferry::{Error, Result, Size};
 use tensorferry_bench::codec::{Options, run as measure};
 
-use super::show;
+use crate::output::show;
 use crate::progress::Progress;
 
 /// What is measured takes about six times this much memory.

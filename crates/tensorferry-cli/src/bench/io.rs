@@ -7,7 +7,7 @@ use tensorferry::io::Choice;
 use tensorferry::{Error, Result, Size};
 use tensorferry_bench::io::{CASES, Plan, run as measure};
 
-use super::show;
+use crate::output::show;
 use crate::progress::Progress;
 
 /// Read and write, in order and at random, at several queue depths; fio beside it if installed

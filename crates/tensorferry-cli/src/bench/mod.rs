@@ -5,10 +5,9 @@ mod codec;
 mod io;
 mod tools;
 
-use serde::Serialize;
 use tensorferry::Result;
 
-use crate::{Env, output};
+use crate::Env;
 
 /// Measure this machine, beside the rivals that are installed
 #[derive(Debug, clap::Args)]
@@ -32,9 +31,4 @@ pub(crate) fn run(args: &Args, env: &Env) -> Result<()> {
         What::Checkpoint(args) => checkpoint::run(args, env),
         What::Tools(args) => tools::run(args, env),
     }
-}
-
-/// Prints a report, for people or for programs.
-fn show(report: &(impl Serialize + std::fmt::Display), json: bool) -> Result<()> {
-    if json { output::print_json(report) } else { output::print(&format!("{report}\n")) }
 }

@@ -16,7 +16,8 @@ fn help_names_the_subcommands() {
     let ended = run(&["--help"]);
     assert_eq!(ended.code, Some(0));
     assert!(ended.stdout.contains("Usage: tensorferry <COMMAND>"), "{}", ended.stdout);
-    for line in ["doctor   Show what this machine offers", "inspect  List what is in a checkpoint"]
+    for line in
+        ["doctor    Show what this machine offers", "inspect   List what is in a checkpoint"]
     {
         assert!(ended.stdout.contains(line), "{}", ended.stdout);
     }

@@ -5,6 +5,7 @@ mod bench;
 mod doctor;
 mod frame;
 mod inspect;
+mod simulate;
 
 use std::path::Path;
 use std::process::Command;

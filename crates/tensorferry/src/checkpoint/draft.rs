@@ -20,6 +20,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, LazyLock, Mutex, PoisonError};
+use std::thread;
 
 use rustix::fs::{Access, FlockOperation, Mode as Permissions, OFlags, access, flock};
 use rustix::io::Errno;
@@ -94,6 +95,7 @@ impl Draft {
             self.engine.sync(&self.file, priority).wait()?;
         }
         self.turn.wait();
+        let _old = Replaced::hold(&self.target);
         fs::rename(&self.path, &self.target).map_err(|error| {
             Error::from_io(error, "can't put a saved file in its place")
                 .with("file", self.target.display())
@@ -106,6 +108,27 @@ impl Draft {
     fn copy_permissions(&self) {
         if let Ok(old) = fs::metadata(&self.target) {
             let _ = fs::set_permissions(&self.path, old.permissions());
+        }
+    }
+}
+
+/// The file that is being replaced, held so that its room is given back after the save, and on a
+/// thread that nobody waits for: for a large file on a disk that is told what is free, that takes
+/// as long as half of the save.
+struct Replaced(Option<OwnedFd>);
+
+impl Replaced {
+    fn hold(target: &Path) -> Self {
+        let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        Self(rustix::fs::open(target, flags, Permissions::empty()).ok())
+    }
+}
+
+impl Drop for Replaced {
+    fn drop(&mut self) {
+        if let Some(old) = self.0.take() {
+            // Without a thread it is given back here.
+            let _ = thread::Builder::new().name("ferry-free".into()).spawn(move || drop(old));
         }
     }
 }

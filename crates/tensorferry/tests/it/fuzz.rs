@@ -8,6 +8,7 @@ mod bodies {
     pub mod bitmap_decode;
     pub mod bitmap_encode;
     pub mod checkpoint_open;
+    pub mod dictionary_from_json;
     pub mod half;
     pub mod header_decode;
     pub mod size_parse;
@@ -49,4 +50,9 @@ fn seeds_of_structures_and_their_mutations_stay_inside_of_what_is_stored_or_are_
 #[test]
 fn seeds_of_checkpoints_and_their_mutations_are_loaded_as_they_are_or_are_errors() {
     replay::replay("checkpoint_open", MUTATIONS, bodies::checkpoint_open::run);
+}
+
+#[test]
+fn seeds_of_dictionaries_and_their_mutations_decide_and_learn_or_are_errors() {
+    replay::replay("dictionary_from_json", MUTATIONS, bodies::dictionary_from_json::run);
 }

@@ -180,3 +180,125 @@ impl From<Own> for Tables {
         own.0
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::plan::tools::ask::{Reading, Writing};
+
+    fn save(size: u64) -> Save {
+        Save { size, writing: Writing::Durable, reading: Reading::Cold, eligible: Tools::ALL }
+    }
+
+    #[test]
+    fn a_size_uses_the_nearest_one_by_ratio() {
+        let own = Own::parse(r#"{"4096": "buffered", "1MiB": "direct"}"#).unwrap();
+        for (size, tool) in [
+            (0, Tool::Buffered),
+            (4096, Tool::Buffered),
+            (65_536, Tool::Buffered),
+            (65_537, Tool::Direct),
+            (u64::MAX, Tool::Direct),
+        ] {
+            assert_eq!(own.choose_write(Goal::Write, &save(size)).unwrap(), tool, "{size}");
+        }
+    }
+
+    #[test]
+    fn the_goal_chooses_the_table_and_a_missing_one_is_stood_in_for() {
+        let json = r#"{"WDic": {"1": {"times": {"torch": 2.5, "numpy": 3}}}, "RDic": {"1":
+                    {"best": "mapped"}}, "WRDic": {"1": {"best": "numpy", "times": {}}}}"#;
+        let own = Own::parse(json).unwrap();
+        assert_eq!(own.choose_write(Goal::Write, &save(9)).unwrap(), Tool::Torch, "the least time");
+        assert_eq!(own.choose_write(Goal::Both, &save(9)).unwrap(), Tool::Numpy);
+        assert_eq!(own.choose_write(Goal::Read, &save(9)).unwrap(), Tool::Direct, "for a mapping");
+        let shorthand = Own::parse(r#"{"1": "numpy"}"#).unwrap();
+        assert_eq!(shorthand.choose_write(Goal::Read, &save(9)).unwrap(), Tool::Numpy);
+    }
+
+    #[test]
+    fn what_was_written_is_read_by_a_tool_of_its_format() {
+        let own = Own::parse(r#"{"RDic": {"1": "mapped"}}"#).unwrap();
+        let load = |written_with| Load {
+            size: 1,
+            reading: Reading::Cold,
+            written_with,
+            eligible: Tools::ALL,
+        };
+        assert_eq!(own.choose_read(&load(Tool::Buffered)).unwrap(), Tool::Mapped);
+        assert_eq!(own.choose_read(&load(Tool::Torch)).unwrap(), Tool::Torch);
+    }
+
+    #[test]
+    fn a_tool_that_cannot_move_the_object_is_passed_over() {
+        let own = Own::parse(r#"{"8": "numpy", "4096": "torch"}"#).unwrap();
+        let save = Save { eligible: Tools::default().with(Tool::Torch), ..save(8) };
+        assert_eq!(own.choose_write(Goal::Write, &save).unwrap(), Tool::Torch);
+        let save = Save { eligible: Tools::default().with(Tool::Direct), ..save };
+        assert_eq!(
+            own.choose_write(Goal::Write, &save).unwrap_err().to_string(),
+            "the dictionary names no tool that can write this object (size: 8, eligible: direct)"
+        );
+    }
+
+    #[test]
+    fn a_dictionary_that_makes_no_sense_is_an_error_that_says_where() {
+        let not_a_size = "is not a size; write a whole number of bytes or a number with a unit such as \
+                          \"8GiB\", \"500MB\" or \"1.5TiB\"";
+        for (json, error) in [
+            ("[]", "the dictionary must be an object of sizes or of tables".to_owned()),
+            ("{}", "the dictionary names no size".to_owned()),
+            (
+                r#"{"4096": "gds"}"#,
+                "\"gds\" is no tool; choose direct, buffered, mapped, torch or numpy \
+                 (at: the dictionary[\"4096\"])"
+                    .to_owned(),
+            ),
+            (
+                r#"{"4096": "mapped"}"#,
+                "mapped can't write; name it in RDic only (at: the dictionary[\"4096\"])"
+                    .to_owned(),
+            ),
+            (
+                r#"{"WRDic": {"8": {"times": {"mapped": 1}, "best": "torch"}}}"#,
+                "mapped can't write; name it in RDic only (at: WRDic[\"8\"])".to_owned(),
+            ),
+            (
+                r#"{"WDic": {"-4096": "torch"}}"#,
+                format!("\"-4096\" {not_a_size} (at: WDic[\"-4096\"])"),
+            ),
+            (
+                r#"{"RDic": {"8": {"times": {"torch": -1}}}}"#,
+                "the time of torch is no length of time (at: RDic[\"8\"])".to_owned(),
+            ),
+            (
+                r#"{"8": {"times": {}}}"#,
+                "no tool is named as \"best\" (at: the dictionary[\"8\"])".to_owned(),
+            ),
+            (
+                r#"{"1KiB": "torch", "1024": "numpy"}"#,
+                "the size stands twice (at: the dictionary[\"1KiB\"])".to_owned(),
+            ),
+            (
+                r#"{"8": {"fastest": "torch"}}"#,
+                "\"fastest\" is not \"best\" with a tool or \"times\" of tools \
+                 (at: the dictionary[\"8\"])"
+                    .to_owned(),
+            ),
+            (
+                r#"{"8": 3}"#,
+                "write a tool's name, or an object with \"best\" (at: the dictionary[\"8\"])"
+                    .to_owned(),
+            ),
+            (r#"{"WDic": 3}"#, "an object of sizes is needed (at: WDic)".to_owned()),
+            (
+                r#"{"WDic": {}, "XDic": {}}"#,
+                "WDic, RDic and WRDic are all there can be (at: XDic)".to_owned(),
+            ),
+        ] {
+            assert_eq!(Own::parse(json).unwrap_err().to_string(), error, "{json}");
+        }
+        let error = Own::parse("{").unwrap_err().to_string();
+        assert!(error.starts_with("the dictionary is not JSON: EOF"), "{error}");
+    }
+}

@@ -88,7 +88,7 @@ impl Speeds {
     fn check(&self) -> Result<()> {
         let wrong = |why: &str| Err(Error::new(Kind::Corrupt, why));
         for (position, (seconds, tool)) in self.times.iter().enumerate() {
-            if !(seconds.is_finite() && *seconds >= 0.0) || !tool.writes() {
+            if !(seconds.is_finite() && *seconds >= 0.0 && tool.writes()) {
                 return wrong("a speed list holds a time or a tool that can't be");
             }
             if self.times[..position].iter().any(|(_, before)| before == tool) {
@@ -209,4 +209,154 @@ fn table(speeds: &BTreeMap<u64, Speeds>) -> Table {
         best: speeds.best,
     };
     speeds.iter().map(|(size, speeds)| (*size, entry(speeds))).collect()
+}
+
+#[cfg(test)]
+#[cfg(not(loom))]
+mod tests {
+    use std::collections::HashMap;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// Algorithms 1 and 2 again, line by line, as the paper prints them but for the misprints: lists of
+    /// any length, closed by a name.
+    #[derive(Default)]
+    struct Printed {
+        w: HashMap<u64, List>,
+        r: HashMap<u64, List>,
+        wr: HashMap<u64, Tool>,
+    }
+
+    type List = (Vec<(f64, Tool)>, Option<Tool>);
+
+    fn smallest(list: &[(f64, Tool)]) -> Tool {
+        let mut best = list[0];
+        for item in list {
+            if item.0 < best.0 {
+                best = *item;
+            }
+        }
+        best.1
+    }
+
+    impl Printed {
+        fn save(
+            &mut self,
+            goal: Goal,
+            size: u64,
+            tools: &[Tool],
+            time: impl Fn(Tool) -> f64,
+        ) -> Tool {
+            if goal == Goal::Both && self.wr.contains_key(&size) {
+                return self.wr[&size];
+            }
+            if let (Goal::Read, Some((_, Some(best)))) = (goal, self.r.get(&size)) {
+                return *best;
+            }
+            let (list, best) = self.w.entry(size).or_default();
+            if let Some(best) = best {
+                return *best;
+            }
+            let tool = tools[list.len()];
+            list.push((time(tool), tool));
+            if list.len() == tools.len() {
+                *best = Some(smallest(list));
+            }
+            tool
+        }
+
+        fn load(&mut self, size: u64, stored: Tool, tools: &[Tool], time: impl Fn(Tool) -> f64) {
+            let (list, best) = self.r.entry(size).or_default();
+            if list.len() == tools.len() && best.is_none() {
+                *best = Some(smallest(list));
+            }
+            if let (Some((written, Some(_))), Some(_)) = (self.w.get(&size), &best) {
+                let read = |tool| list.iter().find(|item| item.1 == tool).unwrap().0;
+                let sums: Vec<_> =
+                    written.iter().map(|(s, tool)| (s + read(*tool), *tool)).collect();
+                self.wr.entry(size).or_insert_with(|| smallest(&sums));
+            }
+            if !list.iter().any(|(_, tool)| *tool == stored) {
+                list.push((time(stored), stored));
+            }
+        }
+    }
+
+    /// A time for anything, the same whoever asks.
+    fn time(seed: u64, moment: usize, tool: Tool, write: bool) -> f64 {
+        let mixed = (seed ^ (moment as u64) << 8 ^ (tool as u64) << 1 ^ u64::from(write))
+            .wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        1.0 + ((mixed ^ mixed >> 29).wrapping_mul(0xbf58_476d_1ce4_e5b9) >> 44) as f64
+    }
+
+    proptest! {
+        #[test]
+        fn every_choice_is_the_one_that_the_printed_algorithm_makes(
+            seed: u64,
+            goal in prop::sample::select(Goal::ALL.to_vec()),
+            tools in prop::sample::subsequence(ORDER.to_vec(), 1..=4),
+            // Size, and whether it is loaded after it was saved, or flushed before.
+            steps in prop::collection::vec((0u64..3, any::<bool>(), 0u8..20), 0..80),
+        ) {
+            let (mut ours, mut printed) = (Paper::default(), Printed::default());
+            let writers: Tools = tools.iter().copied().collect();
+            for (moment, (size, loads, flush)) in steps.into_iter().enumerate() {
+                if flush == 0 {
+                    ours.flush();
+                    printed = Printed::default();
+                }
+                let write = |tool| time(seed, moment, tool, true);
+                let read = |tool| time(seed, moment, tool, false);
+                let tool = ours.save(goal, size, writers);
+                ours.wrote(size, tool, write(tool));
+                prop_assert_eq!(tool, printed.save(goal, size, &tools, write));
+                if loads {
+                    ours.load(size);
+                    ours.read(size, tool, read(tool));
+                    printed.load(size, tool, &tools, read);
+                }
+            }
+            let tables = ours.tables();
+            for (size, entry) in &tables.write {
+                prop_assert_eq!(entry.best, printed.w[size].1);
+                prop_assert_eq!(entry.times.len(), printed.w[size].0.len());
+            }
+            for (size, entry) in &tables.read {
+                prop_assert_eq!(entry.best, printed.r[size].1);
+            }
+            prop_assert_eq!(tables.both.len(), printed.wr.len());
+        }
+    }
+
+    #[test]
+    fn tools_are_tried_once_in_order_and_the_fastest_is_kept() {
+        let mut paper = Paper::default();
+        let seconds = [(Tool::Direct, 3.0), (Tool::Numpy, 1.0), (Tool::Torch, 2.0)];
+        let writers = seconds.iter().map(|(tool, _)| *tool).collect();
+        for (tool, seconds) in seconds {
+            assert_eq!(paper.save(Goal::Write, 7, writers), tool);
+            paper.wrote(7, tool, seconds);
+        }
+        assert_eq!(paper.save(Goal::Write, 7, writers), Tool::Numpy);
+        paper.wrote(7, Tool::Numpy, 100.0);
+        assert_eq!(paper.save(Goal::Write, 7, writers), Tool::Numpy, "what was fixed stays");
+        let without = writers.into_iter().filter(|tool| *tool != Tool::Numpy).collect();
+        assert_eq!(paper.save(Goal::Write, 7, without), Tool::Torch, "the best that is eligible");
+        assert_eq!(paper.save(Goal::Write, 8, writers), Tool::Direct, "another size starts anew");
+    }
+
+    #[test]
+    fn beyond_its_limit_of_sizes_nothing_new_is_kept() {
+        let mut paper = Paper::default();
+        let writers = Tools::ALL.writing();
+        for size in 0..SIZES_MAX as u64 + 10 {
+            let tool = paper.save(Goal::Write, size, writers);
+            paper.wrote(size, tool, 1.0);
+        }
+        assert_eq!(paper.tables().write.len(), SIZES_MAX);
+        assert_eq!(paper.save(Goal::Write, u64::MAX, writers), ORDER[0]);
+        assert_eq!(paper.save(Goal::Write, 0, writers), ORDER[1], "known sizes are learned on");
+    }
 }

@@ -4,14 +4,15 @@
 //! sure they are: the same tool at the nearest class below and above, each the less sure the further
 //! away, and what the other tools show of this machine's speed here.
 
-use super::estimate::{DOUBT_MAX, Estimate};
+use super::estimate::{DOUBT_MAX, Estimate, NOISE_START};
 use super::{Bandit, prior};
 use crate::plan::tools::ask::Situation;
 use crate::plan::tools::class::SizeClass;
 use crate::plan::tools::tool::Tool;
 
-/// Variance that a level gains with each class that lies between.
-const CLASS_VARIANCE: f64 = 0.015;
+/// Variance that a level gains with the square of the classes that lie between: tools bend where small
+/// objects become large ones, each at its own place.
+const CLASS_VARIANCE: f64 = 0.02;
 /// Variance of the machine's speed around the built-in table, before the first operation.
 const MACHINE_VARIANCE: f64 = 4.0;
 
@@ -22,8 +23,8 @@ pub(super) struct Belief {
     pub(super) seconds: f64,
     /// Of the logarithm, between this tool and others.
     pub(super) variance: f64,
-    /// Of the logarithm, common to all tools of which nothing is known.
-    pub(super) common: f64,
+    /// Variance of a single time.
+    pub(super) noise: f64,
     /// Whether there are values of the very class.
     pub(super) known: bool,
 }
@@ -39,10 +40,11 @@ impl Bandit {
         let tick = self.tick(situation);
         if let Some(own) = self.estimates.get(&(situation, tool, class)) {
             let variance = own.variance_at(tick);
-            return Belief { seconds: seconds(own.level), variance, common: 0.0, known: true };
+            let noise = own.noise();
+            return Belief { seconds: seconds(own.level), variance, noise, known: true };
         }
-        let (level, variance, common) = self.guess(situation, tool, class);
-        Belief { seconds: seconds(level), variance, common, known: false }
+        let (level, variance, _) = self.guess(situation, tool, class);
+        Belief { seconds: seconds(level), variance, noise: NOISE_START, known: false }
     }
 
     /// Level, variance and common variance of a tool without values in the class.
@@ -56,14 +58,14 @@ impl Bandit {
         let others = others.flat_map(|other| self.around(situation, other, class));
         let others = others.map(|(level, variance)| (level, variance + DOUBT_MAX));
         let (speed, common) = weigh(others.chain([(0.0, MACHINE_VARIANCE)]));
-        let sources = self.around(situation, tool, class).chain([(speed, DOUBT_MAX)]);
-        let (level, variance) = weigh(sources);
+        let sources = self.around(situation, tool, class);
+        let (level, variance) = weigh(sources.chain([(speed, DOUBT_MAX)]));
         // The further the tool is known itself, the less it hangs on the machine's speed.
         let hangs = variance / DOUBT_MAX;
         (level, variance, common * hangs * hangs)
     }
 
-    /// The tool's estimates at the class, or else at the nearest below and above.
+    /// The tool's estimates at the class, or else at the nearest below and above, carried over.
     fn around(
         &self,
         situation: Situation,
@@ -76,10 +78,22 @@ impl Bandit {
         let exact = below.is_some_and(|((.., found), _)| *found == class);
         let above = self.estimates.range(key(class)..=key(SizeClass::MAX)).next();
         let weighed = move |((.., found), estimate): (&super::Key, &Estimate)| {
-            let far = CLASS_VARIANCE * f64::from(found.distance(class));
-            (estimate.level, estimate.variance_at(tick) + far)
+            let far = f64::from(found.distance(class));
+            let level = estimate.level + self.slope(situation, *found, class);
+            (level, estimate.variance_at(tick) + CLASS_VARIANCE * far * far)
         };
         below.into_iter().chain(above.filter(|_| !exact)).map(weighed)
+    }
+
+    /// How the levels of tools that are known at both classes differ between them: where all small
+    /// objects take longer than the table expects, so will those of a tool not tried yet.
+    fn slope(&self, situation: Situation, from: SizeClass, to: SizeClass) -> f64 {
+        let level = |tool, class| Some(self.estimates.get(&(situation, tool, class))?.level);
+        let slopes =
+            Tool::ALL.into_iter().filter_map(|tool| Some(level(tool, to)? - level(tool, from)?));
+        let (sum, count) =
+            slopes.fold((0.0, 0.0), |(sum, count), slope| (sum + slope, count + 1.0));
+        if count > 0.0 { sum / count } else { 0.0 }
     }
 }
 

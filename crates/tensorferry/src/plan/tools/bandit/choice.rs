@@ -1,7 +1,7 @@
 //! The tool believed best, or a look at another.
 
 use super::belief::Belief;
-use super::ledger::Ledger;
+use super::ledger::{Ledger, Looker};
 use super::value::expected_saving;
 use crate::plan::tools::tool::Tool;
 
@@ -27,42 +27,55 @@ impl Candidate {
         self.parts().all(|part| part.known)
     }
 
-    /// Variance of the logarithm of the seconds, from those parts in which `other` differs: two
-    /// writers of one format are read alike.
-    fn variance(&self, other: &Self) -> f64 {
+    /// Variance of the logarithm of the seconds, and how far a single look is expected to move it, from
+    /// those parts in which `other` differs: two writers of one format are read alike.
+    fn doubt(&self, other: &Self) -> (f64, f64) {
         let alike = self.write.is_some() && self.tool.format() == other.tool.format();
-        let parts = self.write.into_iter().chain(self.read.filter(|_| !alike));
-        let squares = parts.map(|part| part.variance * part.seconds * part.seconds);
-        squares.sum::<f64>() / (self.seconds() * self.seconds()).max(f64::MIN_POSITIVE)
+        let parts = || self.write.into_iter().chain(self.read.filter(|_| !alike));
+        let square = (self.seconds() * self.seconds()).max(f64::MIN_POSITIVE);
+        let sum = |of: fn(&Belief) -> f64| {
+            parts().map(|part| of(&part) * part.seconds * part.seconds).sum::<f64>() / square
+        };
+        let told = |part: &Belief| part.variance * part.variance / (part.variance + part.noise);
+        (sum(|part| part.variance), sum(told).sqrt())
     }
 
-    /// What a look is worth and what it costs beyond `best`, in seconds.
-    fn look(&self, best: &Self, horizon: f64) -> (f64, f64) {
-        let (own, other) = (self.variance(best), best.variance(self));
+    fn look(&self, best: &Self, horizon: f64) -> Look {
+        let (variance, told) = self.doubt(best);
         let gap = (self.seconds() / best.seconds()).ln();
-        let worth = horizon * expected_saving(gap, (own + other).sqrt()) * best.seconds();
-        let cost = self.seconds() * (own / 2.0).exp() - best.seconds();
-        (worth, cost.max(0.0))
+        let worth = horizon * expected_saving(gap, told) * best.seconds();
+        let cost = (self.seconds() * (variance / 2.0).exp() - best.seconds()).max(0.0);
+        Look { tool: self.tool, variance, cost, net: worth - cost }
     }
 }
 
+/// A choice of a tool that is not believed best, to learn more of it.
+struct Look {
+    tool: Tool,
+    variance: f64,
+    /// Seconds beyond those of the best.
+    cost: f64,
+    /// Seconds that it saves in the end, beyond its cost.
+    net: f64,
+}
+
 /// The choice among at least one candidate; a look is paid from the ledger.
-pub(super) fn choose(candidates: &[Candidate], ledger: &mut Ledger) -> Option<Tool> {
+pub(super) fn choose(
+    candidates: &[Candidate],
+    ledger: &mut Ledger,
+    looker: Looker,
+) -> Option<Tool> {
     let by_seconds = |a: &&Candidate, b: &&Candidate| a.seconds().total_cmp(&b.seconds());
     let best = candidates.iter().min_by(by_seconds)?;
     // First it must show what it is believed to be: the others are judged by it.
     if !best.is_known() {
         return Some(best.tool);
     }
-    let looks = candidates.iter().filter(|candidate| candidate.tool != best.tool);
-    let looks = looks.map(|candidate| {
-        let (worth, cost) = candidate.look(best, ledger.horizon());
-        (candidate.tool, worth - cost, cost)
-    });
-    let worthy = looks.filter(|(tool, net, cost)| *net > 0.0 && ledger.affords(*tool, *cost));
-    let look = worthy.max_by(|(_, a, _), (_, b, _)| a.total_cmp(b));
-    look.map_or(Some(best.tool), |(tool, _, cost)| {
-        ledger.pay(tool, cost);
-        Some(tool)
-    })
+    let others = candidates.iter().filter(|candidate| candidate.tool != best.tool);
+    let looks = others.map(|candidate| candidate.look(best, ledger.horizon()));
+    // Only the one that is worth most: cheap looks at near equals would eat up what it is saving for.
+    let look = looks.max_by(|a, b| a.net.total_cmp(&b.net));
+    let look = look.filter(|look| look.net > 0.0);
+    let look = look.filter(|look| ledger.pay(looker, look.tool, look.variance, look.cost));
+    Some(look.map_or(best.tool, |look| look.tool))
 }

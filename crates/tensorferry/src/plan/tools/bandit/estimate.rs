@@ -1,36 +1,52 @@
 //! What is believed of one tool, at one size class, in one situation.
 //!
 //! The *level* is the logarithm of the seconds, relative to what the built-in table expects. It
-//! wanders: each operation in the situation adds [`WANDER`] to the variance, so that an old
+//! wanders: each operation in the situation adds `WANDER` to the variance, so that an old
 //! measurement weighs less than a new one and a tool not tried for long becomes doubtful. The update
 //! is Kalman's, made robust:
 //!
-//! - A value far *above* is probably something else that kept the disk busy. Its noise is taken as
-//!   half its distance, so it moves the level little and leaves the doubt large: another look soon.
+//! - A value far *above* is probably something else that kept the disk busy. Its noise is taken to grow
+//!   with its distance, so it moves the level little and leaves the doubt large: another look soon.
 //! - A few such values in a row, on one side, are no accident: the level *jumps* to their mean, and the
-//!   caller spreads the news.
+//!   caller spreads the news. So does a single one far *below*: nothing makes a disk faster by accident.
 
 use serde::{Deserialize, Serialize};
 
 use crate::error::{Error, Kind, Result};
 
 /// Variance that a level gains with each operation in its situation.
-pub const WANDER: f64 = 1e-4;
+pub const WANDER: f64 = 7e-5;
 /// No doubt is greater than that between tools of which nothing is known: a factor of about two.
-pub const DOUBT_MAX: f64 = 0.64;
+pub const DOUBT_MAX: f64 = 0.5;
 /// Noise of a tool of which little is known, as a variance: disks have outliers.
-const NOISE_START: f64 = 0.04;
+pub(super) const NOISE_START: f64 = 0.04;
 const NOISE_MIN: f64 = 1e-4;
 const NOISE_MAX: f64 = 4.0;
-/// No time that a clock shows is further than this from the table, as a logarithm.
+/// Far more than any run has.
+const VALUES_MAX: u64 = 1 << 52;
+/// Far more than any variance that comes about.
 const VARIANCE_MAX: f64 = 100.0;
+/// No time that a clock shows is further than this from the table, as a logarithm.
 const LEVEL_MAX: f64 = 60.0;
 /// The noise is a mean over that many values at least, and at most.
 const NOISE_WINDOW: (f64, f64) = (8.0, 64.0);
 /// Standard deviations beyond which a value surprises.
-const SURPRISE: f64 = 2.5;
+const SURPRISE: f64 = 2.0;
+/// Standard deviations by which a single value lies below when it is a fall.
+const FALL: f64 = 4.0;
 /// Surprises in a row, on one side, that make a jump.
 const STREAK: i8 = 3;
+
+/// Noise of a value above the level, over the square of its distance.
+const OUTLIER: f64 = 0.4;
+/// Least noise of a value above the level, over the variance of the level.
+const HALF_TOLD: f64 = 0.25;
+/// Variance after a jump, over its square: whatever came that fast may pass as fast.
+const PASSING: f64 = 0.2;
+/// Variance that a jump of one tool gives to others, over the square of what is not shared of it.
+const SHAKEN: f64 = 0.25;
+/// How much of its lowest level an estimate forgets with each value.
+const HOMESICK: f64 = 0.005;
 
 /// A level, and how sure it is.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
@@ -44,19 +60,24 @@ pub(super) struct Estimate {
     /// Of a single value around the level.
     noise: f64,
     tick: u64,
+    /// When the last own value came.
+    seen: u64,
     pub(super) values: u64,
     /// Surprises in a row; negative for those below.
     streak: i8,
     streak_sum: f64,
+    streak_from: u64,
+    /// The lowest level of late; the next change may lead back to it.
+    home: f64,
 }
 
 /// What a value did to an estimate.
 pub(super) enum Moved {
-    /// The value stood `step` away, where values spread by `spread` and the level had `wandered`; all
-    /// but the first are variances.
-    Followed { step: f64, spread: f64, wandered: f64 },
-    /// The level was wrong by this much.
-    Jumped(f64),
+    /// The value stood `step` away, where values spread by `spread` and the level had `wandered`; the
+    /// latter two are variances. A `surprise` is the whole distance.
+    Followed { step: f64, spread: f64, wandered: f64, surprise: Option<f64> },
+    /// The level was wrong by `by`, as values from `from` on showed.
+    Jumped { by: f64, from: u64 },
 }
 
 impl Estimate {
@@ -69,58 +90,95 @@ impl Estimate {
             settled: variance,
             noise,
             tick,
+            seen: tick,
             values: 0,
             streak: 0,
             streak_sum: 0.0,
+            streak_from: tick,
+            home: level,
         }
     }
 
     pub(super) fn variance_at(&self, tick: u64) -> f64 {
         let wandered = WANDER * tick.saturating_sub(self.tick) as f64;
-        // A first guess may be more doubtful than the ceiling.
-        (self.variance + wandered).min(DOUBT_MAX.max(self.variance))
+        (self.variance + wandered).min(DOUBT_MAX)
+    }
+
+    pub(super) fn noise(&self) -> f64 {
+        self.noise
     }
 
     /// Takes a value in.
     pub(super) fn follow(&mut self, value: f64, tick: u64) -> Moved {
-        self.age(tick);
+        if self.values > 0 {
+            self.age(tick);
+        }
         let step = value - self.level;
         let spread = self.variance + self.noise;
         self.values += 1;
-        if let Some(jump) = self.surprised(value, step * step > SURPRISE * SURPRISE * spread) {
-            return Moved::Jumped(jump);
+        let surprise = (step * step > SURPRISE * SURPRISE * spread).then_some(step);
+        self.seen = tick;
+        if let Some(by) = self.surprised(value, surprise.is_some(), tick) {
+            return Moved::Jumped { by, from: self.streak_from };
         }
-        let bound = SURPRISE * spread.sqrt();
-        let step = step.clamp(-bound, bound);
-        self.learn_noise(step);
-        let noise = if step > 0.0 { self.noise.max(step * step / 4.0) } else { self.noise };
+        let (bound, before) = (SURPRISE * spread.sqrt(), self.level);
+        let fell = step < -FALL * spread.sqrt();
+        let step = if fell { step } else { step.clamp(-bound, bound) };
+        self.learn_noise(step.clamp(-bound, bound));
+        let noise = self.noise_of(step);
         let (spread, wandered) = (self.variance + noise, self.variance - self.settled);
         self.level += self.variance / spread * step;
-        self.variance *= noise / spread;
+        self.variance = (self.variance * noise / spread).min(DOUBT_MAX);
         self.settled = self.variance;
-        Moved::Followed { step, spread, wandered }
+        self.home =
+            if self.values == 1 { self.level } else { self.level.min(self.home + HOMESICK) };
+        if fell {
+            return Moved::Jumped { by: self.level - before, from: tick };
+        }
+        Moved::Followed { step, spread, wandered, surprise }
     }
 
-    /// The same tool at a size near by moved: this one wandered with it, as far as `likeness` goes.
+    /// What stands above may be an outlier, the more so the further, and never tells all.
+    fn noise_of(&self, step: f64) -> f64 {
+        if step <= 0.0 {
+            return self.noise;
+        }
+        self.noise.max(OUTLIER * step * step).max(HALF_TOLD * self.variance)
+    }
+
+    /// The same tool at a size near by moved: this one wandered with it, as far as `likeness` goes. That
+    /// makes it no surer: sizes may part.
     pub(super) fn lean(&mut self, moved: (f64, f64, f64), likeness: f64, tick: u64) {
         let (step, spread, wandered) = moved;
         self.age(tick);
         let own = (self.variance - self.settled).max(0.0);
         let shared = likeness * (own * wandered.max(0.0)).sqrt();
         self.shift(shared / spread * step);
-        self.variance -= shared * shared / spread;
     }
 
-    /// Something changed: this level did too by `likeness` of the jump, give or take the rest.
-    pub(super) fn shake(&mut self, jump: f64, likeness: f64, nearness: f64, tick: u64) {
+    /// Something changed at `from`: this level did too by `likeness` of the jump, give or take the rest,
+    /// unless it has been seen since.
+    pub(super) fn shake(
+        &mut self,
+        jump: f64,
+        from: u64,
+        (likeness, nearness): (f64, f64),
+        tick: u64,
+    ) {
         self.age(tick);
-        self.shift(likeness * jump);
-        self.doubt(nearness * (1.0 - likeness * likeness) * jump * jump);
+        let mut doubt = SHAKEN * (1.0 - likeness * likeness) * jump * jump;
+        if self.seen < from {
+            // Where one became slower, another that had become so may have come home.
+            let back = if jump > 0.0 { (self.level - self.home).max(0.0) / 2.0 } else { 0.0 };
+            self.shift(likeness * jump - back);
+            doubt += back * back;
+        }
+        self.doubt(nearness * doubt);
     }
 
     /// Adds to the variance, up to the ceiling.
     pub(super) fn doubt(&mut self, more: f64) {
-        self.variance = (self.variance + more).min(DOUBT_MAX.max(self.variance));
+        self.variance = (self.variance + more).min(DOUBT_MAX);
     }
 
     fn shift(&mut self, by: f64) {
@@ -133,7 +191,7 @@ impl Estimate {
     }
 
     /// Counts surprises on one side; the last of a streak gives the size of the jump.
-    fn surprised(&mut self, value: f64, surprise: bool) -> Option<f64> {
+    fn surprised(&mut self, value: f64, surprise: bool, tick: u64) -> Option<f64> {
         let side = if value > self.level { 1 } else { -1 };
         if !surprise || self.streak.signum() == -side {
             (self.streak, self.streak_sum) = (0, 0.0);
@@ -141,18 +199,27 @@ impl Estimate {
         if !surprise {
             return None;
         }
+        if self.streak == 0 {
+            self.streak_from = tick;
+        }
         self.streak += side;
         self.streak_sum += value;
         if self.streak.abs() < STREAK {
             return None;
         }
-        let level = self.streak_sum / f64::from(STREAK);
-        let jump = level - self.level;
-        self.level = level;
-        self.variance = self.noise.max(NOISE_START) / f64::from(STREAK);
+        let jump = self.streak_sum / f64::from(STREAK) - self.level;
+        self.jump(jump, f64::from(STREAK));
+        Some(jump)
+    }
+
+    /// The level was wrong by `by`, as `values` values told.
+    pub(super) fn jump(&mut self, by: f64, values: f64) {
+        self.shift(by);
+        self.home = self.home.min(self.level);
+        let told = self.noise.max(NOISE_START) / values;
+        self.variance = told.max(PASSING * by * by).min(DOUBT_MAX);
         self.settled = self.variance;
         (self.streak, self.streak_sum) = (0, 0.0);
-        Some(jump)
     }
 
     fn learn_noise(&mut self, step: f64) {
@@ -164,14 +231,15 @@ impl Estimate {
 
     /// Judges a state that came from outside.
     pub(super) fn check(&self, tick: u64) -> Result<()> {
-        let sound = self.tick <= tick
+        let sound = self.tick.max(self.seen).max(self.streak_from) <= tick
             && self.level.abs() <= LEVEL_MAX
             && (0.0..=VARIANCE_MAX).contains(&self.variance)
             && (0.0..=VARIANCE_MAX).contains(&self.settled)
             && (NOISE_MIN..=NOISE_MAX).contains(&self.noise)
             && self.streak.abs() < STREAK
             && self.streak_sum.abs() <= 1e4
-            && self.values > 0;
+            && self.home.abs() <= LEVEL_MAX + 1.0
+            && (1..=VALUES_MAX).contains(&self.values);
         if sound { Ok(()) } else { Err(Error::new(Kind::Corrupt, "an estimate is out of bounds")) }
     }
 }

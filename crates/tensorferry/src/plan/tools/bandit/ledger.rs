@@ -4,58 +4,90 @@ use serde::{Deserialize, Serialize};
 
 use super::LOOK_SHARE;
 use crate::error::{Error, Kind, Result};
-use crate::plan::tools::tool::{Tool, Tools};
+use crate::plan::tools::tool::Tool;
 
-/// Operations that may profit from a look: as many as were seen, but no fewer and no more.
-const HORIZON: (u64, u64) = (8, 256);
+/// Operations that may profit from a look: as many as there were since things last changed, because
+/// what has lasted will last, but no fewer and no more.
+const HORIZON: (u64, u64) = (8, 128);
+
+/// Looks at a tool that are not paid for.
+const FREE_LOOKS: u8 = 1;
+/// Variance from which on a tool is as good as unknown: a factor of a third.
+const FREE_DOUBT: f64 = 0.1;
+
+/// Who takes a look.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Looker {
+    /// A choice of the situation's own direction.
+    Own,
+    /// A choice of a writer that is made for the sake of reading.
+    Writer,
+}
 
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Ledger {
-    operations: u64,
+    /// Operations since the start, a jump or a flush.
+    lasted: u64,
     seconds: f64,
-    /// Believed extra seconds of looks that were not the first.
+    /// One for each [`Looker`], so that neither starves the other.
+    purses: [Purse; 2],
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Purse {
+    /// Believed extra seconds of looks that were not free.
     spent: f64,
-    /// Tools that had their first look, or were chosen for what they are.
-    pub(super) looked: Tools,
+    /// Free looks that each tool had, in the order of `Tool::ALL`.
+    free: [u8; 5],
 }
 
 impl Ledger {
-    pub(super) fn record(&mut self, tool: Tool, seconds: f64) {
-        self.operations = self.operations.saturating_add(1);
+    pub(super) fn record(&mut self, seconds: f64) {
+        self.lasted = self.lasted.saturating_add(1);
         self.seconds = (self.seconds + seconds).min(f64::MAX);
-        self.looked = self.looked.with(tool);
     }
 
     pub(super) fn horizon(&self) -> f64 {
-        self.operations.clamp(HORIZON.0, HORIZON.1) as f64
+        self.lasted.clamp(HORIZON.0, HORIZON.1) as f64
     }
 
-    pub(super) fn affords(&self, tool: Tool, extra: f64) -> bool {
-        !self.looked.contains(tool) || self.spent + extra <= LOOK_SHARE * self.seconds
-    }
-
-    /// Pays for a look that it affords.
-    pub(super) fn pay(&mut self, tool: Tool, extra: f64) {
-        if self.looked.contains(tool) {
-            self.spent += extra;
+    /// Pays for a look at a tool as doubtful as `variance` says, if it is free or can be paid.
+    pub(super) fn pay(&mut self, looker: Looker, tool: Tool, variance: f64, extra: f64) -> bool {
+        let purse = &mut self.purses[looker as usize];
+        let free = &mut purse.free[tool as usize];
+        if variance >= FREE_DOUBT && *free < FREE_LOOKS {
+            *free += 1;
+            return true;
         }
-        self.looked = self.looked.with(tool);
+        let affordable = purse.spent + extra <= LOOK_SHARE / 2.0 * self.seconds;
+        if affordable {
+            purse.spent += extra;
+        }
+        affordable
     }
 
+    /// Everything is new again.
+    pub(super) fn renew(&mut self) {
+        self.lasted = 0;
+        self.purses.iter_mut().for_each(|purse| purse.free = [0; 5]);
+    }
+
+    #[cfg(test)]
     pub(super) fn seconds(&self) -> f64 {
         self.seconds
     }
 
     #[cfg(test)]
     pub(super) fn spent(&self) -> f64 {
-        self.spent
+        self.purses.iter().map(|purse| purse.spent).sum()
     }
 
     /// Judges a state that came from outside.
     pub(super) fn check(&self) -> Result<()> {
         let is_time = |seconds: f64| seconds.is_finite() && seconds >= 0.0;
-        if is_time(self.seconds) && is_time(self.spent) {
+        if is_time(self.seconds) && self.purses.iter().all(|purse| is_time(purse.spent)) {
             return Ok(());
         }
         Err(Error::new(Kind::Corrupt, "a ledger is out of bounds"))

@@ -1,31 +1,36 @@
 //! Our algorithm: estimates that age, and looks that pay.
 //!
-//! For each (situation, tool, size class) an [`estimate`] is kept of how long the tool takes. A choice
-//! takes the tool believed best, unless a *look* at another one is worth more than it costs:
+//! For each (situation, tool, size class) an estimate is kept of how long the tool takes, and of how
+//! sure that is. A choice takes the tool believed best, unless a *look* at another one is worth more
+//! than it costs:
 //!
 //! ```text
-//!   worth   chance and size of the saving, by the doubt in both estimates,
-//!           times the operations that may profit: as many as there were so far, within limits
+//!   worth   the saving that the look may show, by the doubt that it can remove, times the operations
+//!           that may profit: as many as there were since something changed, within limits
 //!   cost    the seconds that it is believed to take longer, doubt included
 //! ```
 //!
 //! So a tool that is surely several times slower is all but never looked at, one that is nearly as
 //! fast often, and one that was not tried for long again some time, because its doubt grows.
 //!
-//! *Bound.* Looks after the first at a (situation, tool, class) are paid from a ledger: their believed
-//! extra seconds stay below [`LOOK_SHARE`] of the seconds spent in that situation and class. A first
-//! look is free of the ledger, not of the comparison of worth and cost.
+//! *Bound.* Looks are paid from a ledger: their believed extra seconds stay below [`LOOK_SHARE`] of the
+//! seconds spent in that situation and class. One look at each tool is free of the ledger, not of the
+//! comparison of worth and cost: the first after the start, a flush or a jump, while the tool is as
+//! good as unknown.
 //!
 //! *Sizes.* A class without values of its own starts from those of the same tool below and above, the
-//! nearer the more, and from what the other tools show of this machine ([`belief`]). When a tool's
-//! estimate wanders, the stale ones of its neighbours wander along.
+//! nearer the more, and from what the other tools show of this machine. When a tool's estimate wanders,
+//! the stale ones of its neighbours wander along.
 //!
-//! *Drift.* A jump of one estimate shakes the others of its situation: their levels shift by a part
-//! and their doubt grows, so that they get a look.
+//! *Drift.* A few surprises in a row, at one size or over neighbouring ones, are a jump. It shakes the
+//! other estimates of the situation that were not seen since: their levels shift by a part and their
+//! doubt grows, so that they get a look, those first that were faster once.
 //!
 //! There is no randomness: the same operations give the same choices. At most
-//! `4 * 5 * SizeClass::COUNT` estimates exist.
+//! `4 * 5 * SizeClass::COUNT` estimates exist. The constants were chosen on made-up machines, over other
+//! seeds than the tests use.
 
+mod alarm;
 mod belief;
 mod choice;
 mod estimate;
@@ -42,22 +47,24 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+use self::alarm::Alarm;
 use self::choice::{Candidate, choose};
 use self::estimate::{DOUBT_MAX, Estimate, Moved};
-use self::ledger::Ledger;
+use self::ledger::{Ledger, Looker};
 use self::state::State;
 use super::ask::{Goal, Load, Observed, Reading, Save, Situation};
 use super::class::SizeClass;
 use super::tool::{Format, Tool, Tools};
 use crate::error::Result;
 
-/// Believed extra seconds of looks stay below this share of the seconds spent.
+/// Believed extra seconds of looks stay below this share of the seconds spent, in every situation and
+/// size class.
 pub const LOOK_SHARE: f64 = 0.015;
 
 /// Estimates of one tool at neighbouring classes wander alike by this factor for each class between.
-const CLASS_LIKENESS: f64 = 0.85;
+const CLASS_LIKENESS: f64 = 0.9;
 /// Two tools jump alike by this factor.
-const TOOL_LIKENESS: f64 = 0.5;
+const TOOL_LIKENESS: f64 = 0.7;
 /// Classes further away than this have nothing to do with one another.
 const REACH: u8 = 8;
 
@@ -68,6 +75,7 @@ type Key = (Situation, Tool, SizeClass);
 #[serde(try_from = "State", into = "State")]
 pub struct Bandit {
     estimates: BTreeMap<Key, Estimate>,
+    alarms: BTreeMap<(Situation, Tool), Alarm>,
     ledgers: BTreeMap<(Situation, SizeClass), Ledger>,
     /// Operations so far, by situation.
     ticks: [u64; 4],
@@ -82,9 +90,12 @@ impl Bandit {
             candidates = self.one_writer_a_format(save, &candidates);
         }
         // A look is paid where its seconds are saved; for both goals by the writes alone.
-        let payer = if goal == Goal::Read { save.reading.into() } else { save.writing.into() };
+        let (payer, looker) = match goal {
+            Goal::Read => (save.reading.into(), Looker::Writer),
+            Goal::Write | Goal::Both => (save.writing.into(), Looker::Own),
+        };
         let ledger = self.ledgers.entry((payer, SizeClass::of(save.size))).or_default();
-        Ok(choose(&candidates, ledger).unwrap_or(Tool::Direct))
+        Ok(choose(&candidates, ledger, looker).unwrap_or(Tool::Direct))
     }
 
     /// The tool to read with.
@@ -98,7 +109,7 @@ impl Bandit {
         };
         let candidates: Vec<_> = readers.into_iter().map(candidate).collect();
         let ledger = self.ledgers.entry((situation, SizeClass::of(load.size))).or_default();
-        Ok(choose(&candidates, ledger).unwrap_or(load.written_with))
+        Ok(choose(&candidates, ledger, Looker::Own).unwrap_or(load.written_with))
     }
 
     /// Learns from an operation.
@@ -106,14 +117,23 @@ impl Bandit {
         observed.check()?;
         let Observed { situation, tool, size, seconds, .. } = *observed;
         let class = SizeClass::of(size);
-        self.ledgers.entry((situation, class)).or_default().record(tool, seconds);
+        self.ledgers.entry((situation, class)).or_default().record(seconds);
         let value = observed.ln_seconds() - prior::ln_seconds(situation, tool, size);
         let tick = self.tick(situation) + 1;
         self.ticks[situation as usize] = tick;
         let key = (situation, tool, class);
         let (level, variance, common) = self.guess(situation, tool, class);
         let first = || Estimate::new(level, variance + common, tick);
-        let moved = self.estimates.entry(key).or_insert_with(first).follow(value, tick);
+        let estimate = self.estimates.entry(key).or_insert_with(first);
+        let mut moved = estimate.follow(value, tick);
+        if let Moved::Followed { surprise, .. } = moved {
+            let alarm = self.alarms.entry((situation, tool)).or_insert(Alarm::new(class));
+            if let Some((by, from)) = alarm.note(class, surprise, tick) {
+                let own = value - estimate.level;
+                estimate.jump(if own.abs() < by.abs() { own } else { by }, 1.0);
+                moved = Moved::Jumped { by, from };
+            }
+        }
         self.spread(key, &moved, tick);
         Ok(())
     }
@@ -121,7 +141,7 @@ impl Bandit {
     /// Forgets how sure it was: every tool gets another look where that may matter.
     pub fn flush(&mut self) {
         self.estimates.values_mut().for_each(|estimate| estimate.doubt(DOUBT_MAX));
-        self.ledgers.values_mut().for_each(|ledger| ledger.looked = Tools::default());
+        self.ledgers.values_mut().for_each(Ledger::renew);
     }
 
     fn tick(&self, situation: Situation) -> u64 {
@@ -163,24 +183,29 @@ impl Bandit {
 
     /// Tells the neighbours what an operation showed.
     fn spread(&mut self, (situation, tool, class): Key, moved: &Moved, tick: u64) {
-        for ((_, other, near), estimate) in
-            self.estimates.iter_mut().filter(|((found, ..), _)| *found == situation)
-        {
+        let near = |found: Situation, near: SizeClass| {
             let distance = near.distance(class);
-            if distance > REACH || (*other, distance) == (tool, 0) {
-                continue;
-            }
             let nearness = CLASS_LIKENESS.powi(i32::from(distance));
+            (found == situation && distance <= REACH).then_some((distance, nearness))
+        };
+        for ((found, other, size), estimate) in &mut self.estimates {
+            let Some((distance, nearness)) = near(*found, *size) else { continue };
             match *moved {
-                Moved::Followed { step, spread, wandered } if *other == tool => {
+                _ if *other == tool && distance == 0 => {}
+                Moved::Followed { step, spread, wandered, .. } if *other == tool => {
                     estimate.lean((step, spread, wandered), nearness, tick);
                 }
                 Moved::Followed { .. } => {}
-                Moved::Jumped(jump) => {
+                Moved::Jumped { by, from } => {
                     let likeness = if *other == tool { nearness } else { TOOL_LIKENESS * nearness };
-                    estimate.shake(jump, likeness, nearness, tick);
+                    estimate.shake(by, from, (likeness, nearness), tick);
                 }
             }
+        }
+        if let Moved::Jumped { .. } = moved {
+            let ledgers = self.ledgers.iter_mut();
+            let shaken = ledgers.filter(|((found, size), _)| near(*found, *size).is_some());
+            shaken.for_each(|(_, ledger)| ledger.renew());
         }
     }
 }

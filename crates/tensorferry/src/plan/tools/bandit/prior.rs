@@ -1,6 +1,6 @@
 //! What is expected of a tool before anything was measured.
 //!
-//! Seconds are taken as `latency + bytes / bandwidth`. The numbers are round ones for a local NVMe
+//! Seconds are taken as `latency + bytes / bandwidth`. The numbers are round ones for a local solid-state
 //! disk. Only the ratios between tools and the bend between small and large objects matter: how fast
 //! the machine really is follows from the first operation, whatever tool it was done with. They are
 //! weak: a look or two outweighs them.

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+use super::alarm::Alarm;
 use super::estimate::Estimate;
 use super::ledger::Ledger;
 use super::{Bandit, Key};
@@ -20,16 +21,19 @@ const TICKS_MAX: u64 = 1 << 52;
 pub(super) struct State {
     ticks: [u64; 4],
     estimates: Vec<(Situation, Tool, SizeClass, Estimate)>,
+    alarms: Vec<(Situation, Tool, Alarm)>,
     ledgers: Vec<(Situation, SizeClass, Ledger)>,
 }
 
 impl From<Bandit> for State {
     fn from(bandit: Bandit) -> Self {
         let estimate = |((situation, tool, class), estimate)| (situation, tool, class, estimate);
+        let alarm = |((situation, tool), alarm)| (situation, tool, alarm);
         let ledger = |((situation, class), ledger)| (situation, class, ledger);
         Self {
             ticks: bandit.ticks,
             estimates: bandit.estimates.into_iter().map(estimate).collect(),
+            alarms: bandit.alarms.into_iter().map(alarm).collect(),
             ledgers: bandit.ledgers.into_iter().map(ledger).collect(),
         }
     }
@@ -44,6 +48,7 @@ impl TryFrom<State> for Bandit {
         }
         Ok(Self {
             estimates: estimates(state.estimates, state.ticks)?,
+            alarms: alarms(state.alarms)?,
             ledgers: ledgers(state.ledgers)?,
             ticks: state.ticks,
         })
@@ -80,4 +85,16 @@ fn ledgers(
         }
     }
     Ok(ledgers)
+}
+
+fn alarms(listed: Vec<(Situation, Tool, Alarm)>) -> Result<BTreeMap<(Situation, Tool), Alarm>> {
+    let mut alarms = BTreeMap::new();
+    for (position, (situation, tool, alarm)) in listed.into_iter().enumerate() {
+        let at = |error: Error| error.with("alarm", position);
+        alarm.check().map_err(at)?;
+        if alarms.insert((situation, tool), alarm).is_some() {
+            return Err(at(Error::new(Kind::Corrupt, "an alarm stands twice")));
+        }
+    }
+    Ok(alarms)
 }

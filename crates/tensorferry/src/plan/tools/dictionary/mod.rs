@@ -6,6 +6,9 @@
 //! not been interrupted.
 
 mod state;
+#[cfg(test)]
+#[cfg(not(loom))]
+mod tests;
 
 use serde::{Deserialize, Serialize};
 

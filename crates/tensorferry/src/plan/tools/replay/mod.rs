@@ -23,7 +23,7 @@ pub use self::comparison::{Comparison, Policy, Shares};
 pub use self::trace::{Step, Times, Trace};
 use super::ask::{Goal, Load, Observed, Save, Situation};
 use super::dictionary::{Dictionary, Explore};
-use super::tool::{Tool, Tools};
+use super::tool::Tool;
 use crate::error::{Error, Kind, Result};
 
 /// How often the paper's dictionaries are flushed, in operations, unless the user says otherwise.
@@ -68,9 +68,10 @@ pub fn replay(dictionary: &mut Dictionary, trace: &Trace, goal: Goal) -> Result<
 
 fn play(dictionary: &mut Dictionary, step: &Step, goal: Goal) -> Result<f64> {
     let (size, (writing, reading)) = (step.size, step.situation);
-    let write: Tools = step.write.keys().copied().collect();
-    // A tool without a time to read can't be chosen for reading; one that can't write is kept for it.
-    let eligible = if goal.reads() { step.tools() } else { write };
+    // A tool that could write and has no time to do so could not move this object.
+    let eligible = step.tools().into_iter();
+    let eligible =
+        eligible.filter(|tool| step.write.contains_key(tool) || !tool.writes()).collect();
     let writer = dictionary.choose_write(&Save { size, writing, reading, eligible })?;
     observe(dictionary, writing.into(), writer, size, &step.write)?;
     if !goal.reads() {
@@ -108,8 +109,8 @@ fn time(times: &Times, tool: Tool) -> Result<f64> {
 fn always(tool: Tool, trace: &Trace, goal: Goal) -> Option<Vec<oracle::Choice>> {
     let writer = if tool.writes() { tool } else { tool.format().tool() };
     let fits = |step: &Step| {
-        let writes = step.write.contains_key(&writer) && (tool.writes() || goal.reads());
-        writes && (!goal.reads() || step.read.contains_key(&tool))
+        let written = step.write.contains_key(&writer) && (tool.writes() || goal.reads());
+        written && (!goal.reads() || step.read.contains_key(&tool))
     };
     trace.steps.iter().all(fits).then(|| vec![(writer, tool); trace.steps.len()])
 }

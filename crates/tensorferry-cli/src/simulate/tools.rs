@@ -1,0 +1,35 @@
+//! `tensorferry simulate tools`.
+
+use std::fs;
+use std::path::PathBuf;
+
+use tensorferry::plan::tools::Goal;
+use tensorferry::plan::tools::replay::{PAPER_UPDATE_EVERY, Trace, compare};
+use tensorferry::{Error, Result};
+
+use crate::output;
+
+/// Choose a transfer tool at each step of a trace of all tools, and compare with the best choice
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// The trace: JSON with the recorded times of every tool
+    trace: PathBuf,
+    /// Which seconds count: those to write (w), to read (r), or both (w+r)
+    #[arg(long, default_value = "w")]
+    goal: Goal,
+    /// Operations after which the paper's algorithm starts its dictionaries anew
+    #[arg(long, default_value_t = PAPER_UPDATE_EVERY)]
+    update_every: u64,
+    /// Print a document for programs
+    #[arg(long)]
+    json: bool,
+}
+
+pub(crate) fn run(args: &Args) -> Result<()> {
+    let of_file = |error: Error| error.with("file", args.trace.display());
+    let text = fs::read_to_string(&args.trace)
+        .map_err(|error| of_file(Error::from_io(error, "can't read the trace")))?;
+    let trace = Trace::parse(&text).map_err(of_file)?;
+    let comparison = compare(&trace, args.goal, args.update_every).map_err(of_file)?;
+    output::show(&comparison, args.json)
+}
