@@ -27,8 +27,8 @@
 //! doubt grows, so that they get a look, those first that were faster once.
 //!
 //! There is no randomness: the same operations give the same choices. At most
-//! `4 * 5 * SizeClass::COUNT` estimates exist. The constants were chosen on made-up machines, over other
-//! seeds than the tests use.
+//! `4 * 5 * SizeClass::COUNT` estimates exist. The constants were chosen on made-up machines like those
+//! of the tests, of other seeds.
 
 mod alarm;
 mod belief;
@@ -63,6 +63,8 @@ pub const LOOK_SHARE: f64 = 0.015;
 
 /// Estimates of one tool at neighbouring classes wander alike by this factor for each class between.
 const CLASS_LIKENESS: f64 = 0.9;
+/// One tool jumps alike at two sizes by this factor, before their distance.
+const SIZE_LIKENESS: f64 = 0.5;
 /// Two tools jump alike by this factor.
 const TOOL_LIKENESS: f64 = 0.7;
 /// Classes further away than this have nothing to do with one another.
@@ -197,7 +199,8 @@ impl Bandit {
                 }
                 Moved::Followed { .. } => {}
                 Moved::Jumped { by, from } => {
-                    let likeness = if *other == tool { nearness } else { TOOL_LIKENESS * nearness };
+                    let likeness =
+                        if *other == tool { SIZE_LIKENESS } else { TOOL_LIKENESS } * nearness;
                     estimate.shake(by, from, (likeness, nearness), tick);
                 }
             }

@@ -4,10 +4,11 @@ use super::synthetic::{Recipe, record, steady};
 use super::*;
 
 /// What our algorithm must reach of the informed oracle on average, by seconds and by size, and how much
-/// less it may reach on a single machine.
+/// less it may reach on a single machine, where outliers fall on looks.
 const TARGET: f64 = 0.97;
-const SPREAD: f64 = 0.04;
-const SEEDS: u64 = 5;
+const SPREAD: f64 = 0.10;
+/// Never used to choose the constants of the bandit.
+const SEEDS: std::ops::Range<u64> = 2000..2010;
 
 fn base() -> Recipe {
     Recipe { steps: 6000, noise: 0.1, outliers: 0.0, factor: steady, phase: |_| 0, phases: 1 }
@@ -22,7 +23,7 @@ fn third(part: f64) -> usize {
 fn reaches(target: f64, recipe: &Recipe) {
     for goal in Goal::ALL {
         let mut means = [0.0; 4];
-        for seed in 0..SEEDS {
+        for seed in SEEDS {
             let comparison = compare(&record(recipe, seed), goal, PAPER_UPDATE_EVERY).unwrap();
             let [ours, paper, ..] = &comparison.policies[..] else { unreachable!() };
             let shares = [ours, paper].map(|one| [one.overall, one.mean_over_sizes]);
@@ -31,7 +32,10 @@ fn reaches(target: f64, recipe: &Recipe) {
                 shares.clone().take(2).all(|share| share >= target - SPREAD),
                 "{seed}\n{comparison}"
             );
-            means.iter_mut().zip(shares).for_each(|(mean, share)| *mean += share / SEEDS as f64);
+            means
+                .iter_mut()
+                .zip(shares)
+                .for_each(|(mean, share)| *mean += share / SEEDS.count() as f64);
         }
         let [ours, ours_by_size, paper, paper_by_size] = means;
         assert!(ours >= target && ours_by_size >= target, "goal {goal}: {means:?}");
