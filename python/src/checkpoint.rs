@@ -8,7 +8,9 @@ use std::time::{Duration, Instant};
 
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
-use tensorferry::checkpoint::{self, Dtype, Header, Options, Report, STRUCTURE, Tensor, Wanted};
+use tensorferry::checkpoint::{
+    self, Dtype, Header, Options, Report, STAGING_BYTES, STRUCTURE, Tensor, Wanted,
+};
 use tensorferry::io::Priority;
 use tensorferry::memory::{Block, Foreign, Pool};
 use tensorferry::{Error, Kind, Result, Size};
@@ -25,8 +27,12 @@ type Given = (String, String, Vec<u64>, Option<usize>);
 /// A tensor in a file: name, dtype, shape and bytes.
 type Described = (String, &'static str, Vec<u64>, u64);
 
-/// Where saves are staged; made at the first save, and anew when another size is asked for.
-static STAGING: Mutex<Option<(Size, Pool)>> = Mutex::new(None);
+/// Where saves that are waited for are staged. Apart from the others, whose pages may be small ones:
+/// from huge pages the disk writes faster, and there are few of them.
+static WAITED_FOR: Mutex<Option<(Size, Pool)>> = Mutex::new(None);
+
+/// Where saves behind their callers are staged; made anew when another size is asked for.
+static BEHIND: Mutex<Option<(Size, Pool)>> = Mutex::new(None);
 
 /// How to save.
 #[derive(FromPyObject)]
@@ -35,7 +41,7 @@ pub struct How {
     tool: String,
     durable: bool,
     checksum: bool,
-    staging: SizeArgument,
+    staging: Option<SizeArgument>,
 }
 
 /// Saves and waits for it.
@@ -139,13 +145,19 @@ fn lay_out(
 
 fn options(how: &How) -> Result<Options> {
     let tool = checkpoint::tool(&how.tool)?;
-    let SizeArgument(size) = how.staging;
-    let mut staging = STAGING.lock().unwrap_or_else(PoisonError::into_inner);
-    let pool = match &*staging {
-        Some((made, pool)) if *made == size => pool.clone(),
-        _ => staging.insert((size, checkpoint::staging(size.0)?)).1.clone(),
+    let staging = match &how.staging {
+        Some(SizeArgument(size)) => pool(&BEHIND, *size)?,
+        None => pool(&WAITED_FOR, Size(STAGING_BYTES))?,
     };
-    Ok(Options { tool, durable: how.durable, checksum: how.checksum, staging: pool })
+    Ok(Options { tool, durable: how.durable, checksum: how.checksum, staging })
+}
+
+fn pool(kept: &Mutex<Option<(Size, Pool)>>, size: Size) -> Result<Pool> {
+    let mut kept = kept.lock().unwrap_or_else(PoisonError::into_inner);
+    Ok(match &*kept {
+        Some((made, pool)) if *made == size => pool.clone(),
+        _ => kept.insert((size, checkpoint::staging(size.0)?)).1.clone(),
+    })
 }
 
 /// The tensors' memory.

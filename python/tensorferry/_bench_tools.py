@@ -62,7 +62,7 @@ class Bench:
 
     def __init__(self, directory: str, durable: bool) -> None:
         self.directory = directory
-        self.options = tools.SaveOptions(durable, True, run.staging_bytes(None))
+        self.options = tools.SaveOptions(durable, True)
         self.objects = {size: torch.randint(0, 255, (size,), dtype=torch.uint8) for size in SIZES}
 
     def path(self, name: str, size: int) -> str:

@@ -118,7 +118,7 @@ class TensorIO:
         eligible = [tool for tool in self._tools if not tools.tool_named(tool).refuses(flat)]
         dictionary = self._dictionary(name)
         chosen = dictionary.choose_write(flat.nbytes, durable, self._warm, eligible)
-        options = tools.SaveOptions(durable, checksum, run.staging_bytes(None))
+        options = tools.SaveOptions(durable, checksum)
         clock = _Clock()
         report = run.save_with(tools.tool_named(chosen), obj, flat, name, options)
         situation = "durable" if durable else "relaxed"

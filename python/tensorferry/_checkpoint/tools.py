@@ -31,7 +31,8 @@ class SaveOptions:
 
     durable: bool = True
     checksum: bool = True
-    staging: int = 0
+    staging: int | None = None
+    """Bytes for saves behind their callers; the others need a fixed few."""
 
 
 @dataclass(frozen=True, slots=True)

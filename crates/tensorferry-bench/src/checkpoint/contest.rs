@@ -50,8 +50,19 @@ pub(super) struct Entry {
 pub(super) enum Way {
     /// Asked of the worker, under this name.
     Python(&'static str),
-    /// fio, over a file of the same size.
-    Fio { write: bool },
+    /// fio, on a file of the same size.
+    Fio(Pass),
+}
+
+/// What fio does with its file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Pass {
+    /// Writes a new one, as everybody does who keeps the previous checkpoint until the next one is
+    /// there. Its room is reserved before the clock starts.
+    WriteNew,
+    /// Overwrites the one that is there: what the disk can do at best.
+    WriteOver,
+    Read,
 }
 
 impl Way {
@@ -59,7 +70,7 @@ impl Way {
     pub(super) fn file(self) -> Option<&'static str> {
         match self {
             Self::Python(case) => case.split(['.', ' ']).next(),
-            Self::Fio { .. } => None,
+            Self::Fio(_) => None,
         }
     }
 }
@@ -72,8 +83,8 @@ const fn essential(name: &'static str, case: &'static str) -> Entry {
     Entry { essential: true, ..python(name, case) }
 }
 
-const fn fio(name: &'static str, write: bool) -> Entry {
-    Entry { name, way: Way::Fio { write }, essential: true }
+const fn fio(name: &'static str, pass: Pass) -> Entry {
+    Entry { name, way: Way::Fio(pass), essential: true }
 }
 
 /// All of them. Saving comes first: what it leaves is what the others load.
@@ -85,7 +96,8 @@ pub(super) const CONTESTS: [Contest; 6] = [
         memory: true,
         entries: &[
             essential("tensorferry", "ferry.save"),
-            fio("fio, direct write", true),
+            fio("fio, new file", Pass::WriteNew),
+            fio("fio, over a file", Pass::WriteOver),
             essential("torch.save", "torch.save"),
             python("safetensors", "safetensors.save_file"),
             python("torch.distributed", "dcp.save"),
@@ -98,7 +110,7 @@ pub(super) const CONTESTS: [Contest; 6] = [
         memory: false,
         entries: &[
             essential("tensorferry", "ferry.load"),
-            fio("fio, direct read", false),
+            fio("fio, direct read", Pass::Read),
             essential("torch.load", "torch.load"),
             python("safetensors", "safetensors.load_file"),
             python("safetensors, pread", "safetensors.load_file pread"),
@@ -176,6 +188,6 @@ mod tests {
         ] {
             assert_eq!(Way::Python(case).file(), Some(file));
         }
-        assert_eq!(Way::Fio { write: true }.file(), None);
+        assert_eq!(Way::Fio(Pass::Read).file(), None);
     }
 }

@@ -6,7 +6,7 @@ use tensorferry::Result;
 
 use super::Workload;
 use super::cache::prepare;
-use super::contest::{CONTESTS, Cache, Contest, Entry, Unit, Way};
+use super::contest::{CONTESTS, Cache, Contest, Entry, Pass, Unit, Way};
 use super::report::{Measured, Row, Table};
 use super::worker::{Request, Worker};
 use crate::io::fio::Fio;
@@ -106,7 +106,7 @@ impl Contestants<'_> {
     ) -> Result<Result<Sample, String>> {
         let case = match way {
             Way::Python(case) => case,
-            Way::Fio { write } => return Ok(self.fio_sample(write, workload)),
+            Way::Fio(pass) => return Ok(self.fio_sample(pass, workload)),
         };
         let file = way.file().and_then(|file| self.owner.hello().files.get(file));
         let resident = match file {
@@ -133,9 +133,13 @@ impl Contestants<'_> {
         }))
     }
 
-    fn fio_sample(&self, write: bool, workload: Workload) -> Result<Sample, String> {
+    fn fio_sample(&self, pass: Pass, workload: Workload) -> Result<Sample, String> {
         let fio = self.fio.as_ref().map_err(Clone::clone)?;
-        let rate = fio.pass(fio_bytes(workload), write).map_err(|error| error.to_string())?;
+        if pass == Pass::WriteNew {
+            fio.forget();
+        }
+        let rate = fio.pass(fio_bytes(workload), pass != Pass::Read);
+        let rate = rate.map_err(|error| error.to_string())?;
         Ok(Sample { rate, seconds: workload.bytes as f64 / rate, ..Sample::default() })
     }
 

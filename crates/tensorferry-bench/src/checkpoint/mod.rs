@@ -3,9 +3,9 @@
 //! Each contest is one thing (saving, loading cold, loading warm, mapping, being held by an
 //! asynchronous save) that several do in turn: a round lets everybody do it once, and each round
 //! starts with another one. Python does the work, in one process for all of them, because that is
-//! where checkpoints are saved and loaded; fio runs between them on the same disk. It overwrites a
-//! file that is laid out already, and syncs it: the disk's own speed, which nobody has who keeps
-//! the previous checkpoint until the next one is there.
+//! where checkpoints are saved and loaded; fio runs between them on the same disk. It writes a new
+//! file, as savers do, and it overwrites a file that is there: the disk's own speed, which nobody
+//! has who keeps the previous checkpoint until the next one is there.
 //!
 //! Memory is looked at afterwards, in a new process for each contestant: what one has left behind
 //! would be another's gift.

@@ -65,6 +65,11 @@ impl Fio {
         self.run(&arguments, direction).map_err(|error| error.with("bytes", bytes))
     }
 
+    /// Removes the file, so that the next pass makes a new one.
+    pub(crate) fn forget(&self) {
+        let _ = std::fs::remove_file(&self.path);
+    }
+
     fn run(&self, arguments: &[String], direction: &str) -> Result<f64> {
         let failed = |why: String| Error::new(Kind::Io, "fio failed").caused_by(why);
         let registered = if self.registered { "1" } else { "0" };

@@ -163,7 +163,7 @@ fn checkpoints_stand_beside_every_rival_that_is_there() {
     assert_eq!(saved["torch.save"]["ratio"], 2.0);
     assert_eq!(saved["torch.save"]["cpu_seconds"]["median"], 0.75);
     assert_eq!(saved["torch.save"]["extra_bytes"], 3 << 20);
-    assert_eq!(saved["fio, direct write"]["rate"]["median"], RIVAL[1]);
+    assert_eq!(saved["fio, new file"]["rate"]["median"], RIVAL[1]);
     assert_eq!(saved["safetensors"]["absent"], "ModuleNotFoundError: no safetensors");
     assert!(saved["safetensors"]["rate"].is_null());
     let counted = rows(&report, "a Python loop meanwhile");

@@ -25,6 +25,7 @@ use super::save::{Options, Output, Report, WINDOWS_MAX, lock as lock_feed};
 use super::threads::on_threads;
 use crate::error::{Error, Kind, Result};
 use crate::io::{Engine, Pending, Priority, promise};
+use crate::memory::populate;
 use crate::trace;
 
 /// A save whose tensors are staged.
@@ -105,10 +106,12 @@ fn stage_all(output: &Output, backlog: &Backlog, source: &mut dyn Source) -> Res
         loop {
             let load = lock_feed(&feed).next()?;
             let Some(load) = load else { return Ok(()) };
-            let memory = output.staging.try_take().unwrap_or_else(|| {
+            let mut memory = output.staging.try_take().unwrap_or_else(|| {
                 backlog.start_writing();
                 output.staging.take()
             });
+            // A caller waits, so pages are taken in the size that is made faster.
+            populate(&mut memory);
             if !backlog.add(load.stage(memory, false)) {
                 lock_feed(&feed).fail();
             }
@@ -139,7 +142,7 @@ impl Drop for Writing<'_> {
 
 /// Writes all windows; how long the disk was waited for.
 fn write_all(backlog: &Backlog, output: &Output) -> Result<Duration> {
-    let mut writes = Writes::new(WINDOWS_MAX / 2);
+    let mut writes = Writes::new(WINDOWS_MAX - 1);
     loop {
         let staged = match backlog.next_at_once() {
             // The memory of a write comes back when it is waited for, and staging may wait for it.

@@ -14,7 +14,7 @@ use super::window::{Segment, Window, Windows};
 use crate::codec::checksum::Crc32c;
 use crate::error::{Error, Result};
 use crate::io::Pending;
-use crate::memory::{Block, Lease, Pool, populate};
+use crate::memory::{Block, Lease, Pool};
 
 /// Bytes copied before they are checksummed, while they are in the cache.
 const STRIDE_BYTES: usize = 128 << 10;
@@ -102,7 +102,6 @@ impl Load {
     /// Copies the window's bytes into `memory`, and checksums them on the way if asked to.
     pub fn stage(self, mut memory: Lease, checksum: bool) -> Staged {
         memory.truncate((self.window.range.end - self.window.range.start) as usize);
-        populate(&mut memory);
         let mut checksums = Vec::with_capacity(if checksum { self.sources.len() } else { 0 });
         let mut rest = &mut *memory;
         for (Segment { range, .. }, source) in self.window.segments.iter().zip(&self.sources) {

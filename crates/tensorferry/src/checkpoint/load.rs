@@ -16,13 +16,14 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use super::checksums::{CHECKSUMS, unseal};
-use super::extent::{Extent, extents};
+use super::extent::{EXTENT_BYTES, Extent, extents};
 use super::header::{Header, Tensor};
+use super::save::WINDOWS_MAX;
 use super::structure::{STRUCTURE, Structure};
 use super::threads::{on_threads, threads_for};
 use super::tool::{Buffered, Direct, Reader, Tool, is_warm};
-use super::window::{Segment, Windows};
-use crate::codec::checksum::{combine, crc32c};
+use super::window::{Segment, WINDOW_BYTES, Windows};
+use crate::codec::checksum::{Combiner, crc32c};
 use crate::error::{Error, Kind, Result};
 use crate::io::{Engine, Pending, Priority};
 use crate::memory::{ALIGNMENT, Block, Buffer, Mapped, Parts};
@@ -151,8 +152,9 @@ impl Checkpoint {
         let mut windows = Windows::over(&self.header.tensors);
         let mut ahead = VecDeque::new();
         let mut current = None;
+        let combiner = Combiner::usually(WINDOW_BYTES);
         loop {
-            while ahead.len() < AHEAD_MAX
+            while ahead.len() < WINDOWS_MAX
                 && let Some(window) = windows.next()
             {
                 let memory = Buffer::recycled((window.range.end - window.range.start) as usize)?;
@@ -168,7 +170,7 @@ impl Checkpoint {
                 rest = behind;
                 current = Some(match current {
                     Some((same, found)) if same == tensor => {
-                        (tensor, combine(found, crc32c(bytes), range.len() as u64))
+                        (tensor, combiner.combine(found, crc32c(bytes), range.len() as u64))
                     }
                     done => {
                         self.judge_any(done)?;
@@ -343,13 +345,16 @@ impl<'a> Loading<'a> {
     /// Judges the large tensors and gives all memory back in the caller's order.
     fn finish(self) -> Result<Vec<Block>> {
         let mut blocks: Vec<_> = self.order.iter().map(|_| None).collect();
+        let combiner = Combiner::usually(EXTENT_BYTES);
         let all = self.places.into_iter().zip(self.tensors).zip(self.order);
         for ((place, tensor), index) in all {
             let mut place = place.into_inner().unwrap_or_else(PoisonError::into_inner);
             if !place.checksums.is_empty() {
                 place.checksums.sort_unstable();
-                let chunks = place.checksums.iter();
-                let found = chunks.fold(0, |found, (_, next, len)| combine(found, *next, *len));
+                let found = place
+                    .checksums
+                    .iter()
+                    .fold(0, |found, (_, next, len)| combiner.combine(found, *next, *len));
                 self.checkpoint.judge(tensor, found)?;
             }
             let whole = place.memory.join();

@@ -73,7 +73,7 @@ pub use dtype::Dtype;
 pub use feed::Source;
 pub use header::{DATA_ALIGNMENT, HEADER_BYTES_MAX, Header, METADATA, Tensor};
 pub use load::{Checkpoint, Wanted};
-pub use save::{Options, Report, WINDOWS_MAX, save, staging};
+pub use save::{Options, Report, STAGING_BYTES, WINDOWS_MAX, save, staging};
 pub use structure::{
     Entries, Leaf, NESTING_MAX, Node, STRUCTURE, STRUCTURE_VERSION, Structure, Tree, View,
 };

@@ -23,14 +23,17 @@ use super::header::{DATA_ALIGNMENT, Header};
 use super::threads::{on_threads, threads_for};
 use super::tool::{Direct, Tool};
 use super::window::WINDOW_BYTES;
-use crate::codec::checksum::combine;
+use crate::codec::checksum::Combiner;
 use crate::error::{Error, Kind, Result};
 use crate::io::{Engine, Pending, Priority};
 use crate::memory::{Block, Buffer, Pool};
 use crate::trace;
 
-/// Windows in memory during a [`save`]: 96 MiB.
-pub const WINDOWS_MAX: usize = 24;
+/// Windows in memory during a [`save`]: 36 MiB, a little more than an engine has under way.
+pub const WINDOWS_MAX: usize = 36;
+
+/// Staging memory that a [`save`] can make use of.
+pub const STAGING_BYTES: u64 = WINDOWS_MAX as u64 * WINDOW_BYTES;
 
 /// How to save.
 #[derive(Clone)]
@@ -52,7 +55,8 @@ impl Options {
     }
 }
 
-/// Staging memory for saves of up to `bytes` at once; only what is used becomes resident.
+/// Staging memory for saves of up to `bytes` at once; only what is used becomes resident. A
+/// [`save`] uses [`STAGING_BYTES`] of it at most.
 pub fn staging(bytes: u64) -> Result<Pool> {
     let windows = usize::try_from(bytes / WINDOW_BYTES).unwrap_or(usize::MAX);
     Pool::new(WINDOW_BYTES as usize, windows.max(4))
@@ -87,7 +91,8 @@ pub fn save(
     let _span = trace::span("checkpoint", "save");
     let output = Output::begin(engine, path, header, options, Priority::Waiting)?;
     let threads = output.threads();
-    let in_flight = WINDOWS_MAX / 2 / threads;
+    // Each thread stages one more while its others are being written.
+    let in_flight = WINDOWS_MAX / threads - 1;
     let header = output.header.clone();
     let feed = Mutex::new(Feed::new(&header.tensors, source));
     let waited = on_threads(threads, || {
@@ -215,12 +220,12 @@ impl Output {
     }
 
     fn tensor_checksums(&self) -> Vec<u32> {
-        // Combining is linear: a first checksum of zero, that of no bytes too, adds nothing.
         let mut tensors = vec![0; self.header.tensors.len()];
+        let combiner = Combiner::usually(WINDOW_BYTES);
         let windows = self.checksums.lock().unwrap_or_else(PoisonError::into_inner);
         for (tensor, checksum, len) in windows.iter().flatten() {
             let sum: &mut u32 = &mut tensors[*tensor];
-            *sum = if *sum == 0 { *checksum } else { combine(*sum, *checksum, *len) };
+            *sum = combiner.combine(*sum, *checksum, *len);
         }
         tensors
     }

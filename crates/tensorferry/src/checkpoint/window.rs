@@ -14,7 +14,7 @@ use std::ops::Range;
 use super::header::Tensor;
 
 /// Bytes in a window; a multiple of every block size.
-pub(super) const WINDOW_BYTES: u64 = 4 << 20;
+pub(super) const WINDOW_BYTES: u64 = 1 << 20;
 
 /// A range of the data, and what lies in it.
 #[derive(Debug, PartialEq, Eq)]

@@ -89,7 +89,7 @@ class _Saving:
             begun=ticket.begun,
         )
         tool = self.chooser.core_tool(self.path, flat.nbytes, self.durable)
-        options = SaveOptions(self.durable, self.checksum, run.staging_bytes(None))
+        options = SaveOptions(self.durable, self.checksum)
         file = beside(self.path, self.files(ticket)[self.group.rank])
         return run.save_with(tool, obj, flat, file, options)
 
