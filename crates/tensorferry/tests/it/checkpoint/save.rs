@@ -291,7 +291,7 @@ fn metadata_of_any_kind_comes_back() {
 fn what_cannot_save_says_what_can() {
     let setting = Setting::new(&Config::default());
     let object = Content::of_sizes(1, &[100]);
-    let small = Options { staging: Pool::new(1 << 20, 4).unwrap(), ..quick() };
+    let small = Options { staging: Pool::new(512 << 10, 4).unwrap(), ..quick() };
     for (options, text) in [
         (
             Options { tool: &Mapped, ..quick() },
@@ -299,7 +299,7 @@ fn what_cannot_save_says_what_can() {
         ),
         (
             small,
-            "the staging memory's buffers are too small; make it with `staging` (bytes: 1048576)",
+            "the staging memory's buffers are too small; make it with `staging` (bytes: 524288)",
         ),
     ] {
         for behind in [false, true] {
