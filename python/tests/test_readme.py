@@ -1,16 +1,28 @@
-"""The README's snippets, run as they stand."""
+"""The snippets of the documents, run as they stand."""
 
 import re
 import subprocess
 import sys
 from pathlib import Path
 
-README = Path(__file__).resolve().parents[2] / "README.md"
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
 
 
-def test_every_python_snippet_of_the_readme_works(tmp_path: Path) -> None:
-    snippets = re.findall(r"```python\n(.*?)```", README.read_text(), flags=re.DOTALL)
-    assert len(snippets) >= 3
+@pytest.mark.parametrize(
+    ("document", "at_least", "printed"),
+    [
+        ("README.md", 4, "can't open file (file: missing.bin): No such file"),
+        ("docs/checkpoints.md", 5, "saved 0."),
+    ],
+)
+def test_every_python_snippet_of_a_document_works(
+    tmp_path: Path, document: str, at_least: int, printed: str
+) -> None:
+    text = (ROOT / document).read_text()
+    snippets = re.findall(r"```python\n(.*?)```", text, flags=re.DOTALL)
+    assert len(snippets) >= at_least
     done = subprocess.run(
         [sys.executable, "-c", "\n".join(snippets)],
         cwd=tmp_path,
@@ -19,4 +31,4 @@ def test_every_python_snippet_of_the_readme_works(tmp_path: Path) -> None:
         check=False,
     )
     assert done.returncode == 0, done.stderr
-    assert "can't open file (file: missing.bin): No such file" in done.stdout
+    assert printed in done.stdout
