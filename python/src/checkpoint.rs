@@ -29,10 +29,13 @@ type Described = (String, &'static str, Vec<u64>, u64);
 
 /// Where saves that are waited for are staged. Apart from the others, whose pages may be small ones:
 /// from huge pages the disk writes faster, and there are few of them.
-static WAITED_FOR: Mutex<Option<(Size, Pool)>> = Mutex::new(None);
+static WAITED_FOR: Kept = Mutex::new(None);
 
 /// Where saves behind their callers are staged; made anew when another size is asked for.
-static BEHIND: Mutex<Option<(Size, Pool)>> = Mutex::new(None);
+static BEHIND: Kept = Mutex::new(None);
+
+/// Staging memory, its size, and the process that it is of.
+type Kept = Mutex<Option<(u32, Size, Pool)>>;
 
 /// How to save.
 #[derive(FromPyObject)]
@@ -152,12 +155,21 @@ fn options(how: &How) -> Result<Options> {
     Ok(Options { tool, durable: how.durable, checksum: how.checksum, staging })
 }
 
-fn pool(kept: &Mutex<Option<(Size, Pool)>>, size: Size) -> Result<Pool> {
+fn pool(kept: &Kept, size: Size) -> Result<Pool> {
     let mut kept = kept.lock().unwrap_or_else(PoisonError::into_inner);
-    Ok(match &*kept {
-        Some((made, pool)) if *made == size => pool.clone(),
-        _ => kept.insert((size, checkpoint::staging(size.0)?)).1.clone(),
-    })
+    let process = std::process::id();
+    if let Some((owner, made, pool)) = &*kept
+        && (*owner, *made) == (process, size)
+    {
+        return Ok(pool.clone());
+    }
+    let fresh = checkpoint::staging(size.0)?;
+    let old = kept.replace((process, size, fresh.clone()));
+    if old.as_ref().is_some_and(|(owner, ..)| *owner != process) {
+        // Its windows may be with threads of the parent's, who would never give them back here.
+        std::mem::forget(old);
+    }
+    Ok(fresh)
 }
 
 /// The tensors' memory.
@@ -373,7 +385,8 @@ fn destinations(header: &Header, wanted: Vec<(usize, Option<usize>)>) -> Result<
             let start = NonNull::new(std::ptr::with_exposed_provenance_mut(address));
             let (start, len) = (start.unwrap_or(NonNull::dangling()), described.len() as usize);
             // SAFETY: the caller of `load` promises that the memory is as long as the tensor and
-            // its own until `load` returns; by then all blocks are gone.
+            // its own until `load` returns; by then all blocks are gone, because a load waits for
+            // its reads also when it fails.
             unsafe { Foreign::exclusive(start, len, Box::new(())) }.into()
         });
         Ok(Wanted { tensor, into })

@@ -124,7 +124,8 @@ def load(
     ``map_location`` as in ``torch.load``. ``keys`` loads only the parts at these dotted paths
     (``["model", "optimizer.state.3"]``) and gives a dict of them. ``mmap=True`` maps the file
     privately: nothing is read, and no tensor verified, before it is used. ``verify`` checks the
-    checksums of header and tensors, where the file has them. ``tool`` insists on one way to read.
+    checksums of header and tensors, where the file has them. ``tool`` is the way to read, for files
+    of a format that it reads.
 
     A checkpoint of several ranks is put together again; with ``rank`` and ``world_size``, each of
     any number of ranks gets its part: of sharded tensors what ``torch.chunk`` gives it, the others

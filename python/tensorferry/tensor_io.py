@@ -17,6 +17,7 @@ from __future__ import annotations
 import atexit
 import json
 import os
+import threading
 import time
 import weakref
 from collections import OrderedDict
@@ -26,7 +27,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from tensorferry import _lib
-from tensorferry._errors import Error, InvalidInput
+from tensorferry._errors import Error, InvalidInput, NotFound
 
 if TYPE_CHECKING:
     from torch.distributed import ProcessGroup
@@ -90,17 +91,20 @@ class TensorIO:
             raise InvalidInput("give a tool or a dictionary, not both")
         if isinstance(update_every, str) and update_every != "epoch":
             raise InvalidInput(f"update_every is a number, 'epoch' or None, not {update_every!r}")
+        if not isinstance(update_every, int | str | None):
+            raise InvalidInput(f"update_every is a number, 'epoch' or None, not {update_every!r}")
         self._each_epoch = update_every == "epoch"
         every = update_every if isinstance(update_every, int) else None
         self._make = _maker(tool, goal, dictionary, explore, every)
         self._make()  # Mistakes in the arguments show now.
-        self._kept_as = f"{explore}-{goal}".replace("+", "") if persist and tool == "auto" else None
-        if dictionary is not None:
-            self._kept_as = None
+        keeps = persist and tool == "auto" and dictionary is None
+        # Dictionaries that start anew at other times know other things.
+        self._kept_as = f"{explore}-{goal}-{every}".replace("+", "") if keeps else None
         self._tools = tuple(tools)
         self._by_mount: dict[str, _lib.Dictionary] = {}
         self._latest: str | None = None
-        self._remembered: OrderedDict[str, tuple[int, str]] = OrderedDict()
+        self._remembered: OrderedDict[str, tuple[Any, int, str]] = OrderedDict()
+        self._lock = threading.RLock()
         self._operations = 0
         self._warm = False
         if self._kept_as is not None:
@@ -146,11 +150,14 @@ class TensorIO:
         from tensorferry._checkpoint import run, tools
         from tensorferry._checkpoint.recognise import recognise
 
-        found = recognise(path)
-        if found == "index" or not os.path.isfile(path):
+        if not os.path.isfile(path):
             return run.load_with("auto", path, options)
-        size, written_with = self._remembered.get(path) or _look(path, found)
+        # Before anything is read: looking at a small file makes it warm.
         warm = _lib.is_warm(path)
+        found = recognise(path)
+        if found == "index":
+            return run.load_with("auto", path, options)
+        size, written_with = self._recall(path, found)
         dictionary = self._dictionary(path)
         eligible = [tool for tool in self._tools if tools.tool_named(tool).format == found]
         if not eligible:
@@ -192,7 +199,7 @@ class TensorIO:
 
     def flush(self) -> None:
         """Forgets what was learned."""
-        for dictionary in self._by_mount.values():
+        for dictionary in list(self._by_mount.values()):
             dictionary.flush()
 
     def epoch(self) -> None:
@@ -222,10 +229,11 @@ class TensorIO:
 
     def _dictionary(self, path: str) -> _lib.Dictionary:
         self._latest = mount = mount_of(path)
-        found = self._by_mount.get(mount)
-        if found is None:
-            found = self._by_mount[mount] = self._kept(mount) or self._make()
-        return found
+        with self._lock:
+            found = self._by_mount.get(mount)
+            if found is None:
+                found = self._by_mount[mount] = self._kept(mount) or self._make()
+            return found
 
     def _learn(
         self, dictionary: _lib.Dictionary, situation: str, tool: str, size: int, clock: _Clock
@@ -237,10 +245,17 @@ class TensorIO:
             self._keep()
 
     def _remember(self, path: str, nbytes: int, tool: str) -> None:
-        self._remembered[path] = (nbytes, tool)
-        self._remembered.move_to_end(path)
-        while len(self._remembered) > REMEMBERED_MAX:
-            self._remembered.popitem(last=False)
+        with self._lock:
+            self._remembered[os.path.abspath(path)] = (_stamp(path), nbytes, tool)
+            while len(self._remembered) > REMEMBERED_MAX:
+                self._remembered.popitem(last=False)
+
+    def _recall(self, path: str, found: str) -> tuple[int, str]:
+        """Size of the object in a file, and the tool that wrote it."""
+        with self._lock:
+            stamp, *known = self._remembered.get(os.path.abspath(path), (None, 0, ""))
+        size, tool = known if stamp == _stamp(path) else _look(path, found)
+        return size, tool
 
     def _kept(self, mount: str) -> _lib.Dictionary | None:
         if self._kept_as is None:
@@ -256,9 +271,9 @@ class TensorIO:
         """Writes down what was learned. That it can't is no reason to fail a save."""
         if self._kept_as is None:
             return
-        for mount, dictionary in self._by_mount.items():
+        for mount, dictionary in list(self._by_mount.items()):
             path = _kept_path(mount, self._kept_as)
-            draft = f"{path}.{os.getpid()}"
+            draft = f"{path}.{os.getpid()}-{threading.get_ident()}"
             try:
                 os.makedirs(os.path.dirname(path), exist_ok=True)
                 with open(draft, "w", encoding="utf-8") as file:
@@ -293,9 +308,24 @@ def _maker(
     if isinstance(dictionary, Mapping):
         text = json.dumps(dictionary)
     else:
-        with open(dictionary, encoding="utf-8") as file:
-            text = file.read()
+        text = _text_of(dictionary)
     return lambda: _lib.Dictionary.own(text, goal)
+
+
+def _text_of(path: PathLike) -> str:
+    try:
+        with open(path, encoding="utf-8") as file:
+            return file.read()
+    except FileNotFoundError as error:
+        raise NotFound(f"there is no dictionary (file: {os.fspath(path)})") from error
+    except (OSError, UnicodeDecodeError) as error:
+        raise InvalidInput(f"can't read the dictionary: {error}") from error
+
+
+def _stamp(path: str) -> tuple[int, int, int]:
+    """What changes when a file is replaced."""
+    stat = os.stat(path)
+    return stat.st_ino, stat.st_mtime_ns, stat.st_size
 
 
 def _look(path: str, found: str) -> tuple[int, str]:

@@ -8,15 +8,17 @@ waits for saves that are under way.
 from __future__ import annotations
 
 import atexit
+import os
 import sys
 import threading
 
 import tensorferry.io  # noqa: F401  (its engines are stopped at exit, after what is below)
 from tensorferry import _lib
 from tensorferry._checkpoint.report import SaveReport
-from tensorferry._errors import Error, Timeout
+from tensorferry._errors import Error
 
-_lock = threading.Lock()
+# A signal handler may save while the main thread is in here.
+_lock = threading.RLock()
 _unseen: list[SaveJob] = []
 """Jobs whose outcome nobody has seen; those that succeeded are dropped at the next look."""
 
@@ -44,10 +46,10 @@ class SaveJob:
         wrong."""
         try:
             report = self._saving.wait(timeout)
-        except Timeout:
-            raise
-        except BaseException:
-            self._saw()
+        except Error:
+            # Not for being interrupted, or for a mistake in `timeout`: then it is still under way.
+            if self.done():
+                self._saw()
             raise
         self._saw()
         return SaveReport.of(self.path, report)
@@ -83,4 +85,12 @@ def _finish() -> None:
             print(f"tensorferry: a save was lost: {job.path}: {error}", file=sys.stderr, flush=True)
 
 
+def _forget() -> None:
+    """In a forked child: the jobs are the parent's."""
+    global _lock
+    _lock = threading.RLock()
+    _unseen.clear()
+
+
 atexit.register(_finish)
+os.register_at_fork(after_in_child=_forget)

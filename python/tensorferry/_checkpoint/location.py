@@ -24,7 +24,7 @@ def placer(map_location: MapLocation) -> Place:
     if map_location is None:
         return _to
     if isinstance(map_location, str | torch.device):
-        device = str(torch.device(map_location))
+        device = str(_device(map_location))
         return lambda tensor, _: _to(tensor, device)
     if isinstance(map_location, Mapping):
         table = {str(saved): str(wanted) for saved, wanted in map_location.items()}
@@ -38,8 +38,15 @@ def placer(map_location: MapLocation) -> Place:
 def is_meta(map_location: MapLocation) -> bool:
     """Whether no byte is wanted at all."""
     return (
-        isinstance(map_location, str | torch.device) and torch.device(map_location).type == "meta"
+        isinstance(map_location, str | torch.device) and _device(map_location).type == "meta"
     )
+
+
+def _device(name: str | torch.device) -> torch.device:
+    try:
+        return torch.device(name)
+    except RuntimeError as error:
+        raise InvalidInput(f"torch knows no device {name!r}: {error}") from error
 
 
 def _to(tensor: torch.Tensor, device: str) -> torch.Tensor:
@@ -58,7 +65,8 @@ def _by_call(tensor: torch.Tensor, saved: str, function: Callable[..., Any]) -> 
         return _to(tensor, saved)
     if isinstance(storage, torch.TypedStorage):
         storage = storage._untyped_storage
-    if storage.data_ptr() == tensor.untyped_storage().data_ptr():
+    own = tensor.untyped_storage()
+    if (storage.data_ptr(), storage.device) == (own.data_ptr(), own.device):
         return tensor
     empty = torch.empty(0, dtype=tensor.dtype, device=storage.device)
     offset = tensor.storage_offset()

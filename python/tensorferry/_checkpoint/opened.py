@@ -51,7 +51,7 @@ class Opened:
             node = {"dict": select(node, as_keys(keys))}
         needed = names(node)
         if is_meta(map_location):
-            fetched = {name: self._empty(name, "meta") for name in needed}
+            fetched = self._without_data(node)
         else:
             fetched = self.mapped(needed) if mmap else self.owned(needed)
         return build(node, fetched.pop, placer(map_location))
@@ -74,6 +74,12 @@ class Opened:
         """Tensors as parts of a private mapping of the file."""
         buffers = self.core.map()
         return {name: self._over(name, buffers[self._number(name)]) for name in wanted}
+
+    def _without_data(self, node: Any) -> dict[str, torch.Tensor]:
+        """Tensors without data; arrays and long bytes have no such thing and are loaded."""
+        bare = set(names(node, tags=("tensor",)))
+        others = self.owned(name for name in names(node) if name not in bare)
+        return others | {name: self._empty(name, "meta") for name in bare}
 
     def dtype(self, name: str) -> torch.dtype:
         """A tensor's dtype in the file."""

@@ -13,8 +13,8 @@ HEADER_BYTES_MAX = 100_000_000
 def recognise(path: str | os.PathLike[str]) -> Format:
     """The format of a file. What nobody knows counts as safetensors: reading it says why it is
     not."""
-    if os.path.isdir(path):
-        # Opening it says so, in the same words for all tools.
+    if not os.path.isfile(path):
+        # Opening it says what it is, in the same words for all tools, and does not wait at a pipe.
         return "safetensors"
     try:
         with open(path, "rb") as file:

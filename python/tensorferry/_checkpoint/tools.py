@@ -7,9 +7,12 @@ them. Whoever writes, the file takes its place whole or not at all.
 
 from __future__ import annotations
 
+import errno
 import os
+import pickle
 import time
-from collections.abc import Sequence
+import zipfile
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -19,10 +22,22 @@ import torch
 
 from tensorferry import _lib
 from tensorferry._checkpoint.location import MapLocation, placer
-from tensorferry._checkpoint.opened import Opened
+from tensorferry._checkpoint.opened import Opened, as_keys
 from tensorferry._checkpoint.recognise import Format
-from tensorferry._errors import Corrupt, InvalidInput, Unsupported
+from tensorferry._errors import (
+    Corrupt,
+    Error,
+    InvalidInput,
+    Io,
+    OutOfMemory,
+    OutOfSpace,
+    Unsupported,
+)
 from tensorferry._structure import Flat, structure_text
+
+
+FULL_BYTES = 1 << 20
+"""A disk with less room than this counts as full when a library fails without saying why."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +98,7 @@ class CoreTool:
         return _lib.save_behind(path, *self._given(flat, options))
 
     def _given(self, flat: Flat, options: SaveOptions) -> tuple[Any, ...]:
+        _finish_streams(flat)
         tensors = [(t.name, t.dtype, t.shape, t.address) for t in flat.stored]
         text = structure_text(flat, checksum=options.checksum, tool=self.name)
         how = {
@@ -99,6 +115,18 @@ class CoreTool:
         return opened.object(
             keys=options.keys, mmap=options.mmap, map_location=options.map_location
         )
+
+
+def _finish_streams(flat: Flat) -> None:
+    """Tensors on a device are copied by other threads, which have other streams: what the caller's
+    stream still has to do to them is waited for here."""
+    if not torch.cuda.is_available():
+        return
+    sources = (stored.source for stored in flat.stored if stored.address is None)
+    devices = {source.device for source in sources if isinstance(source, torch.Tensor)}
+    for device in devices:
+        if device.type == "cuda":
+            torch.cuda.current_stream(device).synchronize()
 
 
 class TorchTool:
@@ -125,11 +153,13 @@ class TorchTool:
                 weights_only=True,
                 mmap=options.mmap or None,
             )
-        except FileNotFoundError:
-            raise
-        except Exception as error:
+        except (pickle.UnpicklingError, EOFError, zipfile.BadZipFile) as error:
             hint = "torch's safe loader can't load the file"
             raise Corrupt(f"{hint}: {error} (file: {path})") from error
+        except MemoryError as error:
+            raise OutOfMemory(f"no memory to load the file: {error} (file: {path})") from error
+        except RuntimeError as error:
+            raise _as_ours(error, path) from error
         return loaded if options.keys is None else _parts(loaded, options.keys)
 
 
@@ -160,20 +190,35 @@ class NumpyTool:
             raise InvalidInput(f"a .npy file has no parts to choose by keys (file: {path})")
         try:
             array = np.load(path, mmap_mode="c" if options.mmap else None, allow_pickle=False)
-        except (ValueError, EOFError) as error:
+        except MemoryError as error:
+            raise OutOfMemory(f"no memory for what the file claims: {error} (file: {path})") from error
+        except (ValueError, EOFError, OverflowError) as error:
             raise Corrupt(f"not a .npy file that can be loaded: {error} (file: {path})") from error
+        if not array.dtype.isnative:
+            array = array.astype(array.dtype.newbyteorder("="))
         try:
             tensor = torch.from_numpy(array)
-        except TypeError as error:
+        except (TypeError, ValueError) as error:
             raise Unsupported(f"torch has no such dtype: {error} (file: {path})") from error
         return placer(options.map_location)(tensor, "cpu")
 
 
-def _by_draft(name: str, path: str, options: SaveOptions, write: Any) -> dict[str, Any]:
+def _as_ours(error: RuntimeError, path: str) -> Error:
+    """What torch's loader means: a damaged archive is one thing, a missing device another."""
+    text = str(error)
+    damaged = "PytorchStreamReader" in text or "central directory" in text or "storage" in text
+    if damaged and "CUDA" not in text:
+        return Corrupt(f"torch's safe loader can't load the file: {text} (file: {path})")
+    return Unsupported(f"torch can't load the file here: {text} (file: {path})")
+
+
+def _by_draft(
+    name: str, path: str, options: SaveOptions, write: Callable[[Path], object]
+) -> dict[str, Any]:
     began = time.perf_counter()
     draft = _lib.Draft(path)
     try:
-        write(draft.path)
+        _written(write, draft.path, path)
         size = os.path.getsize(draft.path)
         written = time.perf_counter()
         draft.publish(options.durable)
@@ -190,11 +235,23 @@ def _by_draft(name: str, path: str, options: SaveOptions, write: Any) -> dict[st
     }
 
 
+def _written(write: Callable[[Path], object], draft: Path, path: str) -> None:
+    """Lets a library write; a full disk is one whoever finds it."""
+    try:
+        write(draft)
+    except (OSError, RuntimeError) as error:
+        room = os.statvfs(draft.parent).f_bavail * os.statvfs(draft.parent).f_frsize
+        full = getattr(error, "errno", None) == errno.ENOSPC or room < FULL_BYTES
+        if full:
+            raise OutOfSpace(f"no room to save: {error} (file: {path})") from error
+        raise Io(f"can't save: {error} (file: {path})") from error
+
+
 def _parts(loaded: Any, keys: Sequence[str]) -> dict[str, Any]:
     """Parts of an object that is there already, by the paths of a checkpoint of ours."""
     from tensorferry._checkpoint.parts import part
 
-    return {key: part(loaded, key) for key in ([keys] if isinstance(keys, str) else keys)}
+    return {key: part(loaded, key) for key in as_keys(keys)}
 
 
 DIRECT = CoreTool("direct")

@@ -70,7 +70,7 @@ class Flat:
     only_torch: bool
     """Whether ``torch.load(weights_only=True)`` could read what ``torch.save`` makes of it."""
     single: bool
-    """Whether it is one tensor or array and nothing else, of a dtype that NumPy knows."""
+    """Whether it is one tensor and nothing else, of a dtype that NumPy knows."""
     beside: dict[str, Any] = field(default_factory=dict)
     """Further keys for the text."""
 
@@ -88,9 +88,9 @@ def flatten(obj: object) -> Flat:
 
 
 def _is_single(obj: object) -> bool:
-    if type(obj) is torch.Tensor:
-        return obj.dtype in KNOWN_TO_NUMPY and obj.is_cpu and not obj.requires_grad
-    return type(obj) is np.ndarray
+    # An array would come back as a tensor.
+    known = type(obj) is torch.Tensor and obj.dtype in KNOWN_TO_NUMPY
+    return known and obj.is_cpu and not obj.requires_grad
 
 
 class _Visit:

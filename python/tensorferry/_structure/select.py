@@ -25,34 +25,35 @@ def select(node: Any, keys: Sequence[str]) -> dict[str, Any]:
     return {key: _find_or_raise(node, key) for key in keys}
 
 
-def names(node: Any) -> list[str]:
-    """The stored tensors that a tree needs, each once, in order."""
-    found = (leaf if type(leaf) is str else leaf["name"] for leaf in leaves(node))
+def names(node: Any, tags: Sequence[str] = _LEAVES) -> list[str]:
+    """The stored tensors that a tree needs for these tags, each once, in order."""
+    found = (leaf if type(leaf) is str else leaf["name"] for leaf in leaves(node, tags))
     return list(dict.fromkeys(found))
 
 
-def leaves(node: Any) -> list[Any]:
+def leaves(node: Any, tags: Sequence[str] = _LEAVES) -> list[Any]:
     """What a tree says of stored tensors: a name, or an object with one."""
     found: list[Any] = []
-    _collect(node, found)
+    _collect(node, tags, found)
     return found
 
 
-def _collect(node: Any, found: list[Any]) -> None:
+def _collect(node: Any, tags: Sequence[str], found: list[Any]) -> None:
     if type(node) is list:
         for item in node:
-            _collect(item, found)
+            _collect(item, tags, found)
     elif type(node) is dict:
         for tag, content in node.items():
-            if tag in _LEAVES:
+            if tag in tags:
                 found.append(content)
             elif tag == "metadata":
-                _collect(content, found)
+                _collect(content, tags, found)
             elif tag in _CONTAINERS:
                 # Keys hold no tensors.
                 items = content.values() if type(content) is dict else content
                 for item in items:
-                    _collect(item if type(content) is dict or tag == "tuple" else item[1], found)
+                    value = item if type(content) is dict or tag == "tuple" else item[1]
+                    _collect(value, tags, found)
 
 
 def _find_or_raise(node: Any, key: str) -> Any:

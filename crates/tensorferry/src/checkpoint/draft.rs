@@ -7,7 +7,7 @@
 //!
 //! Until the rename the old content is there, after it the new one; who has the old one open or
 //! mapped keeps it. A process that is killed leaves its draft behind. Each draft is locked by its
-//! writer, so the next save of the same path knows which ones nobody is writing any more, and
+//! writer, so the first save of the same path in another process knows which ones nobody is writing any more, and
 //! removes them.
 
 use std::collections::HashSet;
@@ -19,8 +19,9 @@ use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, LazyLock, Mutex, PoisonError};
+use std::sync::{Arc, Condvar, LazyLock, Mutex, PoisonError};
 use std::thread;
+use std::time::{Duration, Instant};
 
 use rustix::fs::{Access, FlockOperation, Mode as Permissions, OFlags, access, flock};
 use rustix::io::Errno;
@@ -41,6 +42,13 @@ const ATTEMPTS_MAX: u32 = 100;
 
 /// Links to one another that are followed to a file that does not exist: the kernel's own limit.
 const LINKS_MAX: u32 = 40;
+
+/// How long a save waits for the room of replaced files. A forked child would wait for threads that
+/// it does not have.
+const FREEING_MAX: Duration = Duration::from_secs(10);
+
+/// Paths of which is remembered that they were swept; beyond, all are swept again.
+const SWEPT_MAX: usize = 1024;
 
 /// A file that has not got its name yet.
 pub struct Draft {
@@ -89,6 +97,16 @@ impl Draft {
         &self.file
     }
 
+    /// Reserves room, if need be after the files that earlier saves have replaced are gone.
+    pub(super) fn reserve(&self, len: u64) -> Result<()> {
+        match self.file.reserve(len) {
+            Err(error) if error.kind() == Kind::OutOfSpace && wait_for_freed_room() => {
+                self.file.reserve(len)
+            }
+            reserved => reserved,
+        }
+    }
+
     /// Gives the draft its name. With `durable`, it survives a power cut when this returns.
     pub fn publish(mut self, durable: bool, priority: Priority) -> Result<()> {
         if durable {
@@ -124,13 +142,37 @@ impl Replaced {
     }
 }
 
+/// Replaced files whose room is being given back.
+static FREEING: Mutex<usize> = Mutex::new(0);
+static FREED: Condvar = Condvar::new();
+
 impl Drop for Replaced {
     fn drop(&mut self) {
-        if let Some(old) = self.0.take() {
-            // Without a thread it is given back here.
-            let _ = thread::Builder::new().name("ferry-free".into()).spawn(move || drop(old));
+        let Some(old) = self.0.take() else { return };
+        *FREEING.lock().unwrap_or_else(PoisonError::into_inner) += 1;
+        let free = move || {
+            drop(old);
+            *FREEING.lock().unwrap_or_else(PoisonError::into_inner) -= 1;
+            FREED.notify_all();
+        };
+        if thread::Builder::new().name("ferry-free".into()).spawn(free).is_err() {
+            // The closure, and with it the file, is gone already.
+            *FREEING.lock().unwrap_or_else(PoisonError::into_inner) -= 1;
         }
     }
+}
+
+/// Waits until the room of all replaced files is given back; whether there was any.
+fn wait_for_freed_room() -> bool {
+    let mut freeing = FREEING.lock().unwrap_or_else(PoisonError::into_inner);
+    let any = *freeing > 0;
+    let deadline = Instant::now() + FREEING_MAX;
+    while *freeing > 0 && Instant::now() < deadline {
+        let left = deadline.saturating_duration_since(Instant::now());
+        let waited = FREED.wait_timeout(freeing, left);
+        freeing = waited.unwrap_or_else(PoisonError::into_inner).0;
+    }
+    any
 }
 
 impl Drop for Draft {
@@ -141,7 +183,7 @@ impl Drop for Draft {
     }
 }
 
-/// What can't be removed now is swept by a later save.
+/// What can't be removed now is swept by a later process.
 fn remove(draft: &Path) {
     let _ = fs::remove_file(draft);
 }
@@ -228,9 +270,9 @@ fn draft_path(target: &Path) -> PathBuf {
     target.with_file_name(name)
 }
 
-/// The file, and whether its lock could be had.
+/// The file, and whether its lock could be had. Over NFS, only who may write can lock.
 fn open_and_lock(path: &Path) -> rustix::io::Result<(OwnedFd, rustix::io::Result<()>)> {
-    let file = rustix::fs::open(path, OFlags::RDONLY | OFlags::CLOEXEC, Permissions::empty())?;
+    let file = rustix::fs::open(path, OFlags::RDWR | OFlags::CLOEXEC, Permissions::empty())?;
     let locked = flock(&file, FlockOperation::NonBlockingLockExclusive);
     Ok((file, locked))
 }
@@ -253,7 +295,13 @@ fn take_lock(path: &Path) -> Result<Option<OwnedFd>> {
 /// Removes drafts of `target` that nobody is writing, the first time this process saves to it.
 fn sweep_once(target: &Path) {
     static SWEPT: LazyLock<Mutex<HashSet<PathBuf>>> = LazyLock::new(Mutex::default);
-    if SWEPT.lock().unwrap_or_else(PoisonError::into_inner).insert(target.to_owned()) {
+    let mut swept = SWEPT.lock().unwrap_or_else(PoisonError::into_inner);
+    if swept.len() >= SWEPT_MAX {
+        swept.clear();
+    }
+    let first = swept.insert(target.to_owned());
+    drop(swept);
+    if first {
         sweep(target);
     }
 }

@@ -91,6 +91,18 @@ impl Header {
         Ok(Self { tensors: tensors.collect::<Result<_>>()?, metadata })
     }
 
+    /// Whether the tensors are as a file has them: a header can also be put together by hand.
+    pub(super) fn check(&self) -> Result<()> {
+        for tensor in &self.tensors {
+            let Range { start, end } = tensor.range;
+            if start > end || bytes_of(tensor.dtype, &tensor.shape) != Some(end - start) {
+                let why = "a tensor's range is not what its shape and dtype demand";
+                return Err(Error::invalid(why).with("tensor", &tensor.name));
+            }
+        }
+        check_contiguous(&self.tensors, self.data_len())
+    }
+
     /// Bytes of all tensors.
     pub fn data_len(&self) -> u64 {
         self.tensors.last().map_or(0, |tensor| tensor.range.end)
@@ -229,6 +241,10 @@ impl Entry {
         let corrupt = |why: String| Err(Error::new(Kind::Corrupt, why));
         let dtype = Dtype::named(&self.dtype)?;
         let (start, end) = self.data_offsets;
+        // Beside a zero a size is not bounded by the bytes, and nobody can count further.
+        if self.shape.iter().any(|size| i64::try_from(*size).is_err()) {
+            return corrupt("a size of the shape is beyond what can be counted".into());
+        }
         if start > end {
             return corrupt(format!("data_offsets run backwards: {start}, {end}"));
         }

@@ -52,7 +52,7 @@ pub struct Checkpoint {
 pub struct Wanted {
     /// Its place in [`Header::tensors`].
     pub tensor: usize,
-    /// Memory of its length to put it; new memory if none.
+    /// Memory of its length to put it, with undefined content if the load fails; new memory if none.
     pub into: Option<Block>,
 }
 
@@ -142,8 +142,8 @@ impl Checkpoint {
         mapped.into_blocks(&ranges).map_err(named)
     }
 
-    /// Reads every tensor and verifies its checksum, with little memory; tells `progress` how many
-    /// bytes are done.
+    /// Reads every tensor and verifies its checksum, if there are any, with little memory; tells
+    /// `progress` how many bytes are done.
     pub fn verify(&self, progress: &mut dyn FnMut(u64)) -> Result<()> {
         self.verify_all(progress).map_err(|error| error.with("file", self.path.display()))
     }
@@ -248,6 +248,19 @@ struct Place {
     checksums: Vec<(u64, u32, u64)>,
 }
 
+/// Reads under way. They are waited for, also when one of them has failed: they end in memory of the
+/// caller's, who may let go of it when a load has returned.
+#[derive(Default)]
+struct Ahead(VecDeque<(Extent, Pending<Block>)>);
+
+impl Drop for Ahead {
+    fn drop(&mut self) {
+        for (_, read) in self.0.drain(..) {
+            let _ = read.wait();
+        }
+    }
+}
+
 impl<'a> Loading<'a> {
     fn begin(checkpoint: &'a Checkpoint, wanted: Vec<Wanted>) -> Result<Self> {
         let all = &checkpoint.header.tensors;
@@ -281,13 +294,13 @@ impl<'a> Loading<'a> {
 
     /// Reads extents until there are none, several ahead, and works on the oldest.
     fn read_all(&self) -> Result<()> {
-        let mut ahead = VecDeque::new();
+        let mut ahead = Ahead::default();
         loop {
-            while ahead.len() < AHEAD_MAX {
+            while ahead.0.len() < AHEAD_MAX {
                 let Some((extent, read)) = self.start_next()? else { break };
-                ahead.push_back((extent, read));
+                ahead.0.push_back((extent, read));
             }
-            let Some((extent, read)) = ahead.pop_front() else { return Ok(()) };
+            let Some((extent, read)) = ahead.0.pop_front() else { return Ok(()) };
             self.take_in(extent, &read.wait()?)?;
         }
     }
@@ -329,13 +342,12 @@ impl<'a> Loading<'a> {
                     let tensor = &self.checkpoint.header.tensors[self.tensors[index]];
                     let within = |offset: u64| (offset - range.start) as usize;
                     let bytes = &read[within(tensor.range.start)..within(tensor.range.end)];
-                    let mut place = lock(&self.places[index]);
-                    let mut memory = place.memory.cut(bytes.len());
-                    let only_read = || Error::invalid("can't load into memory that is only read");
-                    memory.as_mut().ok_or_else(only_read)?.copy_from_slice(bytes);
                     if verify {
                         self.checkpoint.judge(self.tensors[index], crc32c(bytes))?;
                     }
+                    let mut memory = lock(&self.places[index]).memory.cut(bytes.len());
+                    let only_read = || Error::invalid("can't load into memory that is only read");
+                    memory.as_mut().ok_or_else(only_read)?.copy_from_slice(bytes);
                 }
             }
         }

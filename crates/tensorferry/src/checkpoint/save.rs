@@ -40,7 +40,8 @@ pub const STAGING_BYTES: u64 = WINDOWS_MAX as u64 * WINDOW_BYTES;
 pub struct Options {
     /// How the bytes reach the disk.
     pub tool: &'static dyn Tool,
-    /// Whether the file must survive a power cut once it is saved.
+    /// Whether the file must survive a power cut once it is saved. If not, a power cut may also take
+    /// the file that it has replaced.
     pub durable: bool,
     /// Whether to keep checksums.
     pub checksum: bool,
@@ -133,6 +134,7 @@ impl Output {
         priority: Priority,
     ) -> Result<Self> {
         let began = Instant::now();
+        header.check()?;
         let direct = options.tool.writes_directly()?;
         if (options.staging.slot_len() as u64) < WINDOW_BYTES {
             let why = "the staging memory's buffers are too small; make it with `staging`";
@@ -148,7 +150,7 @@ impl Output {
         };
         let header_len = encoded.len() as u64;
         let draft = Draft::create(engine, path, direct)?;
-        draft.file().reserve(header_len + header.data_len())?;
+        draft.reserve(header_len + header.data_len())?;
         let windows = header.data_len().div_ceil(WINDOW_BYTES) as usize;
         Ok(Self {
             began,

@@ -1,5 +1,7 @@
 //! Work that a few threads do side by side.
 
+use std::thread;
+
 use crate::error::Result;
 
 /// More threads than this only wait for memory.
@@ -7,7 +9,7 @@ const THREADS_MAX: usize = 4;
 
 /// How many threads are worth their start for so many pieces of work.
 pub(super) fn threads_for(pieces: usize) -> usize {
-    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    let cores = thread::available_parallelism().map_or(1, usize::from);
     pieces.min(cores).clamp(1, THREADS_MAX)
 }
 
@@ -16,9 +18,11 @@ pub(super) fn on_threads<T: Send>(
     threads: usize,
     work: impl Fn() -> Result<T> + Sync,
 ) -> Result<Vec<T>> {
-    std::thread::scope(|scope| {
+    thread::scope(|scope| {
         let work = &work;
-        let others: Vec<_> = (1..threads).map(|_| scope.spawn(work)).collect();
+        // Where the system gives no more threads, those that there are do all the work.
+        let start = |_| thread::Builder::new().spawn_scoped(scope, work).ok();
+        let others: Vec<_> = (1..threads).map_while(start).collect();
         let mut results = vec![work()];
         results.extend(
             others

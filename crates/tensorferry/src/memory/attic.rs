@@ -10,7 +10,7 @@
 //! the oldest goes first.
 
 use std::ptr::NonNull;
-use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError};
+use std::sync::{LazyLock, Mutex, MutexGuard, TryLockError};
 
 use rustix::mm::{Advice, madvise, munmap};
 
@@ -38,14 +38,20 @@ struct Mapping {
 // SAFETY: a mapping in the attic is reached by nobody else, and has no affinity to a thread.
 unsafe impl Send for Mapping {}
 
-fn attic() -> MutexGuard<'static, Attic> {
-    ATTIC.lock().unwrap_or_else(PoisonError::into_inner)
+/// The attic, unless somebody is in it: who finds it locked does without, and a child that was forked
+/// while its parent was in it is not kept waiting for ever.
+fn attic() -> Option<MutexGuard<'static, Attic>> {
+    match ATTIC.try_lock() {
+        Ok(attic) => Some(attic),
+        Err(TryLockError::Poisoned(attic)) => Some(attic.into_inner()),
+        Err(TryLockError::WouldBlock) => None,
+    }
 }
 
-/// A kept mapping of at least `len` bytes and not much more, with its length; its bytes are
-/// whatever the last user left, or zeros.
+/// A kept mapping of at least `len` bytes and not much more, with its length. What is in it may
+/// change to zeros until it is written to.
 pub(super) fn take(len: usize) -> Option<(NonNull<u8>, usize)> {
-    let mut attic = attic();
+    let mut attic = attic()?;
     let fits = |mapping: &Mapping| mapping.len >= len && mapping.len - len <= len / SLACK_SHARE;
     // The newest is the most likely to have its pages still.
     let found = attic.kept.iter().rposition(fits)?;
@@ -62,20 +68,25 @@ pub(super) unsafe fn keep(start: NonNull<u8>, len: usize) {
     // SAFETY: the mapping is the caller's to give; its content is of no use to anybody. A kernel
     // that does not know the advice keeps the pages, which is safe too.
     let _ = unsafe { madvise(start.as_ptr().cast(), len, Advice::LinuxFree) };
-    let mut attic = attic();
-    attic.kept.push(Mapping { start, len });
-    attic.bytes += len;
-    while attic.bytes > kept_bytes_max() {
-        let Mapping { start, len } = attic.kept.remove(0);
-        attic.bytes -= len;
-        // SAFETY: it was kept here, so nobody uses it, and it is forgotten with this. Unmapping
-        // a whole mapping can't fail.
+    let mut leaving = vec![Mapping { start, len }];
+    if let Some(mut attic) = attic() {
+        attic.bytes += len;
+        attic.kept.append(&mut leaving);
+        while attic.bytes > *KEPT_BYTES_MAX {
+            let oldest = attic.kept.remove(0);
+            attic.bytes -= oldest.len;
+            leaving.push(oldest);
+        }
+    }
+    for Mapping { start, len } in leaving {
+        // SAFETY: nobody uses it, and it is forgotten with this. Unmapping a whole mapping can't
+        // fail.
         let _ = unsafe { munmap(start.as_ptr().cast(), len) };
     }
 }
 
-fn kept_bytes_max() -> usize {
+/// Bytes that may be kept.
+static KEPT_BYTES_MAX: LazyLock<usize> = LazyLock::new(|| {
     let info = rustix::system::sysinfo();
-    let total = info.totalram as usize * (info.mem_unit as usize).max(1);
-    total / KEPT_SHARE
-}
+    info.totalram as usize * (info.mem_unit as usize).max(1) / KEPT_SHARE
+});

@@ -62,9 +62,10 @@ impl Buffer {
         Ok(Self { start, len, origin })
     }
 
-    /// `len` bytes for somebody who is going to overwrite them all: memory that this process has
-    /// used before if there is some, with whatever was left in it.
-    pub fn recycled(len: usize) -> Result<Self> {
+    /// `len` bytes for somebody who writes every one of them before reading it: memory that this
+    /// process has used before if there is some. What was left in it may turn into zeros at any
+    /// moment until it is written to.
+    pub(crate) fn recycled(len: usize) -> Result<Self> {
         if len < MAPPED_MIN {
             return Self::zeroed(len);
         }

@@ -16,7 +16,7 @@ use rustix::mm::{Advice, madvise};
 
 use super::buffer::ALIGNMENT;
 
-/// Shorter ranges tell nothing about speed, and are left to the kernel.
+/// Shorter ranges tell nothing about speed.
 const MEASURED_BYTES_MIN: usize = 1 << 20;
 
 /// Pages made at this speed are good enough not to look further, in nanoseconds a MiB: 4 GB/s.
@@ -77,7 +77,7 @@ pub(crate) fn populate(memory: &mut [u8]) {
     let start = (range.start as usize).next_multiple_of(ALIGNMENT);
     let end = range.end as usize / ALIGNMENT * ALIGNMENT;
     let len = end.saturating_sub(start);
-    if len < MEASURED_BYTES_MIN {
+    if len == 0 {
         return;
     }
     let start = memory.as_mut_ptr().wrapping_add(start - range.start as usize);
@@ -88,7 +88,8 @@ pub(crate) fn populate(memory: &mut [u8]) {
     // contains; refused advice costs speed only.
     let _ = unsafe { madvise(start.cast(), len, advice) };
     // SAFETY: as above.
-    if unsafe { madvise(start.cast(), len, Advice::LinuxPopulateWrite) }.is_ok() {
+    let made = unsafe { madvise(start.cast(), len, Advice::LinuxPopulateWrite) };
+    if made.is_ok() && len >= MEASURED_BYTES_MIN {
         let ns = began.elapsed().as_nanos() as f64 / (len as f64 / f64::from(1 << 20));
         COSTS.lock().unwrap_or_else(PoisonError::into_inner).learn(pages, ns);
     }
