@@ -253,9 +253,8 @@ class TensorIO:
     def _recall(self, path: str, found: str) -> tuple[int, str]:
         """Size of the object in a file, and the tool that wrote it."""
         with self._lock:
-            stamp, *known = self._remembered.get(os.path.abspath(path), (None, 0, ""))
-        size, tool = known if stamp == _stamp(path) else _look(path, found)
-        return size, tool
+            stamp, size, tool = self._remembered.get(os.path.abspath(path), (None, 0, ""))
+        return (size, tool) if stamp == _stamp(path) else _look(path, found)
 
     def _kept(self, mount: str) -> _lib.Dictionary | None:
         if self._kept_as is None:
@@ -305,10 +304,7 @@ def _maker(
         return lambda: _lib.Dictionary.one(tool)
     if dictionary is None:
         return lambda: _lib.Dictionary.aware(explore, goal, update_every)
-    if isinstance(dictionary, Mapping):
-        text = json.dumps(dictionary)
-    else:
-        text = _text_of(dictionary)
+    text = json.dumps(dictionary) if isinstance(dictionary, Mapping) else _text_of(dictionary)
     return lambda: _lib.Dictionary.own(text, goal)
 
 

@@ -15,10 +15,9 @@ import numpy as np
 import pytest
 import safetensors
 import safetensors.torch
+import tensorferry as ferry
 import torch
 from torch import nn
-
-import tensorferry as ferry
 
 CORE = ["direct", "buffered"]
 
@@ -525,3 +524,70 @@ def test_peak_memory_of_a_large_save_stays_bounded(tmp_path: Path) -> None:
         tmp_path / "x",
     )
     assert int(done.stdout) < 256 << 10, done.stderr
+
+
+def test_an_interrupted_wait_leaves_the_save_to_be_finished(tmp_path: Path) -> None:
+    done = run(
+        """
+        import signal, sys, torch, tensorferry as ferry
+        job = ferry.save_async({"a": torch.ones(50_000_000)}, sys.argv[1])
+        signal.setitimer(signal.ITIMER_REAL, 0.001)
+        signal.signal(signal.SIGALRM, signal.default_int_handler)
+        try:
+            job.wait()
+        except KeyboardInterrupt:
+            print("interrupted")
+        """,
+        tmp_path / "x",
+    )
+    assert done.returncode in (0, -14), done.stderr
+    if done.returncode == 0:
+        assert ferry.load(tmp_path / "x")["a"].sum() == 50_000_000
+
+
+def test_shapes_alone_are_loaded_without_the_data_of_tensors(tmp_path: Path) -> None:
+    state = {"t": torch.randn(5), "a": np.arange(3), "b": b"x" * 10_000}
+    ferry.save(state, tmp_path / "x")
+    meta = ferry.load(tmp_path / "x", map_location="meta")
+    assert meta["t"].is_meta
+    assert same({key: meta[key] for key in "ab"}, {key: state[key] for key in "ab"})
+
+
+def test_a_forked_child_does_not_answer_for_its_parents_saves(tmp_path: Path) -> None:
+    done = run(
+        """
+        import os, sys, torch, tensorferry as ferry
+        job = ferry.save_async({"a": torch.ones(20_000_000)}, sys.argv[1])
+        if (child := os.fork()) == 0:
+            ferry.save({"a": torch.ones(5)}, sys.argv[1] + "-child")
+            assert ferry.save_async({"a": torch.ones(6)}, sys.argv[1] + "-child").wait().bytes
+            os._exit(0)
+        assert os.waitpid(child, 0)[1] == 0
+        job.wait()
+        print("fine")
+        """,
+        tmp_path / "x",
+    )
+    assert done.stdout == "fine\n", done.stderr
+    assert ferry.load(tmp_path / "x-child")["a"].sum() == 6
+
+
+def test_devices_and_files_that_make_no_sense_are_errors_of_ours(tmp_path: Path) -> None:
+    ferry.save({"a": torch.ones(3)}, tmp_path / "x")
+    with pytest.raises(ferry.InvalidInput, match="torch knows no device 'bogus'"):
+        ferry.load(tmp_path / "x", map_location="bogus")
+    with (tmp_path / "big-endian.npy").open("wb") as file:
+        np.save(file, np.arange(4, dtype=">f4"))
+    assert ferry.load(tmp_path / "big-endian.npy").tolist() == [0, 1, 2, 3]
+    with (tmp_path / "words.npy").open("wb") as file:
+        np.save(file, np.array(["a", "b"]))
+    with pytest.raises(ferry.Unsupported, match="torch has no such dtype"):
+        ferry.load(tmp_path / "words.npy")
+    torch.save({"a": torch.ones(1000)}, tmp_path / "cut.pt")
+    content = (tmp_path / "cut.pt").read_bytes()
+    (tmp_path / "cut.pt").write_bytes(content[: len(content) // 2])
+    with pytest.raises(ferry.Corrupt, match="torch's safe loader can't load the file"):
+        ferry.load(tmp_path / "cut.pt")
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(ferry.InvalidInput, match="it is a pipe"):
+        ferry.load(tmp_path / "pipe")

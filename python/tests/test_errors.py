@@ -5,7 +5,6 @@ import multiprocessing
 import pickle
 
 import pytest
-
 import tensorferry as ferry
 from tensorferry import _errors, _lib
 

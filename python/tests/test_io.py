@@ -13,9 +13,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
-
 import tensorferry as ferry
+import torch
 from tensorferry.io import File
 
 

@@ -11,9 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
-
 import tensorferry as ferry
+import torch
 
 WRITERS = ["direct", "buffered", "torch", "numpy"]
 

@@ -37,9 +37,7 @@ def placer(map_location: MapLocation) -> Place:
 
 def is_meta(map_location: MapLocation) -> bool:
     """Whether no byte is wanted at all."""
-    return (
-        isinstance(map_location, str | torch.device) and _device(map_location).type == "meta"
-    )
+    return isinstance(map_location, str | torch.device) and _device(map_location).type == "meta"
 
 
 def _device(name: str | torch.device) -> torch.device:

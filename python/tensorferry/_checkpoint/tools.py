@@ -35,7 +35,6 @@ from tensorferry._errors import (
 )
 from tensorferry._structure import Flat, structure_text
 
-
 FULL_BYTES = 1 << 20
 """A disk with less room than this counts as full when a library fails without saying why."""
 
@@ -191,7 +190,9 @@ class NumpyTool:
         try:
             array = np.load(path, mmap_mode="c" if options.mmap else None, allow_pickle=False)
         except MemoryError as error:
-            raise OutOfMemory(f"no memory for what the file claims: {error} (file: {path})") from error
+            raise OutOfMemory(
+                f"no memory for what the file claims: {error} (file: {path})"
+            ) from error
         except (ValueError, EOFError, OverflowError) as error:
             raise Corrupt(f"not a .npy file that can be loaded: {error} (file: {path})") from error
         if not array.dtype.isnative:

@@ -89,8 +89,9 @@ def flatten(obj: object) -> Flat:
 
 def _is_single(obj: object) -> bool:
     # An array would come back as a tensor.
-    known = type(obj) is torch.Tensor and obj.dtype in KNOWN_TO_NUMPY
-    return known and obj.is_cpu and not obj.requires_grad
+    if type(obj) is not torch.Tensor:
+        return False
+    return obj.dtype in KNOWN_TO_NUMPY and obj.is_cpu and not obj.requires_grad
 
 
 class _Visit:

@@ -241,15 +241,18 @@ impl Entry {
         let corrupt = |why: String| Err(Error::new(Kind::Corrupt, why));
         let dtype = Dtype::named(&self.dtype)?;
         let (start, end) = self.data_offsets;
-        // Beside a zero a size is not bounded by the bytes, and nobody can count further.
-        if self.shape.iter().any(|size| i64::try_from(*size).is_err()) {
-            return corrupt("a size of the shape is beyond what can be counted".into());
-        }
         if start > end {
             return corrupt(format!("data_offsets run backwards: {start}, {end}"));
         }
         if end > data_len {
             return corrupt(format!("data_offsets end at {end}, the data has {data_len} bytes"));
+        }
+        // Beside a zero, sizes are not bounded by the bytes; strides have to be counted all the same.
+        let sizes = self.shape.iter().filter(|size| **size != 0);
+        let strides = sizes.copied().try_fold(1u64, u64::checked_mul);
+        let countable = strides.is_some_and(|strides| i64::try_from(strides).is_ok());
+        if self.shape.contains(&0) && !countable {
+            return corrupt("the shape has more elements than can be counted".into());
         }
         match bytes_of(dtype, &self.shape) {
             Some(bytes) if bytes == end - start => {

@@ -160,6 +160,7 @@ fn headers_that_make_no_sense_are_refused_before_anything_is_allocated() {
     for (json, text) in [
         (format!(r#"{{"a":{}}}"#, entry(&huge.to_string(), 0, huge)), "the data has 8 bytes"),
         (format!(r#"{{"a":{}}}"#, entry("4294967296,4294967296", 0, 8)), "can be counted"),
+        (format!(r#"{{"a":{},"b":{good}}}"#, entry("0,4294967296,4294967296", 0, 0)), "be counted"),
         (format!(r#"{{"a":{},"b":{}}}"#, entry("5", 0, 5), entry("4", 4, 8)), "overlaps"),
         (format!(r#"{{"a":{},"b":{}}}"#, entry("3", 0, 3), entry("4", 4, 8)), "leaves a gap"),
         (format!(r#"{{"a":{}}}"#, entry("8", 1, 9)), "data_offsets end at 9"),
