@@ -17,9 +17,10 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
-import tensorferry as ferry
 import torch
 from torch import nn
+
+import tensorferry as ferry
 
 ROOT = Path(__file__).resolve().parent.parent
 SCRATCH = ROOT / "quickstart-out"

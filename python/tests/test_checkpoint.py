@@ -15,9 +15,10 @@ import numpy as np
 import pytest
 import safetensors
 import safetensors.torch
-import tensorferry as ferry
 import torch
 from torch import nn
+
+import tensorferry as ferry
 
 CORE = ["direct", "buffered"]
 

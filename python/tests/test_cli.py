@@ -11,6 +11,7 @@ import time
 from pathlib import Path
 
 import pytest
+
 import tensorferry as ferry
 from tensorferry import _lib
 

@@ -5,6 +5,7 @@ import multiprocessing
 import pickle
 
 import pytest
+
 import tensorferry as ferry
 from tensorferry import _errors, _lib
 

@@ -13,8 +13,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-import tensorferry as ferry
 import torch
+
+import tensorferry as ferry
 from tensorferry.io import File
 
 

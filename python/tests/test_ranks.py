@@ -12,9 +12,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-import tensorferry as ferry
 import torch
 from safetensors.torch import save_file
+
+import tensorferry as ferry
 from tensorferry._checkpoint.ranks import alone, index, load
 from tensorferry._checkpoint.ranks.split import chunk_sizes, share_out
 

@@ -16,8 +16,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-import tensorferry as ferry
 import torch
+
+import tensorferry as ferry
 from tensorferry import _structure as structure
 from tensorferry._structure.dtypes import BY_TORCH_NAME, OF_TORCH
 

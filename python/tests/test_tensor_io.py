@@ -11,8 +11,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import tensorferry as ferry
 import torch
+
+import tensorferry as ferry
 
 WRITERS = ["direct", "buffered", "torch", "numpy"]
 
