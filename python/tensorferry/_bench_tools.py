@@ -104,7 +104,7 @@ class Bench:
 
 def steps_of(size: int, scale: float) -> int:
     """How often a size takes part: each size costs about as much time, within bounds."""
-    return max(3, round(scale * min(60, max(4, 400 * (1 << 20) / size))))
+    return max(4, round(scale * min(150, max(8, 600 * (1 << 20) / size))))
 
 
 def rounds(scale: float) -> list[int]:

@@ -23,7 +23,7 @@ import weakref
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, lru_cache
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from tensorferry import _lib
@@ -154,17 +154,20 @@ class TensorIO:
             return run.load_with("auto", path, options)
         # Before anything is read: looking at a small file makes it warm.
         warm = _lib.is_warm(path)
-        found = recognise(path)
-        if found == "index":
-            return run.load_with("auto", path, options)
-        size, written_with = self._recall(path, found)
-        dictionary = self._dictionary(path)
+        size, written_with = self._recall(path)
+        if written_with is None:
+            found = recognise(path)
+            if found == "index":
+                return run.load_with("auto", path, options)
+            size, written_with = _look(path, found)
+        found = tools.tool_named(written_with).format
         eligible = [tool for tool in self._tools if tools.tool_named(tool).format == found]
         if not eligible:
             return run.load_with("auto", path, options)
+        dictionary = self._dictionary(path)
         chosen = dictionary.choose_read(size, warm, written_with, eligible)
         clock = _Clock()
-        loaded = run.load_with(chosen, path, options)
+        loaded = tools.tool_named(chosen).load(path, options)
         if options.keys is None and not options.mmap:
             self._learn(dictionary, "warm" if warm else "cold", chosen, size, clock)
             self._warm = warm
@@ -250,11 +253,11 @@ class TensorIO:
             while len(self._remembered) > REMEMBERED_MAX:
                 self._remembered.popitem(last=False)
 
-    def _recall(self, path: str, found: str) -> tuple[int, str]:
-        """Size of the object in a file, and the tool that wrote it."""
+    def _recall(self, path: str) -> tuple[int, str | None]:
+        """Size of the object in a file, and the tool that wrote it, if this saved it last."""
         with self._lock:
-            stamp, size, tool = self._remembered.get(os.path.abspath(path), (None, 0, ""))
-        return (size, tool) if stamp == _stamp(path) else _look(path, found)
+            stamp, size, tool = self._remembered.get(os.path.abspath(path), (None, 0, None))
+        return (size, tool) if stamp == _stamp(path) else (0, None)
 
     def _kept(self, mount: str) -> _lib.Dictionary | None:
         if self._kept_as is None:
@@ -339,7 +342,12 @@ def _look(path: str, found: str) -> tuple[int, str]:
 
 def mount_of(path: str) -> str:
     """The file system that a path lies on: what is mounted, and where."""
-    directory = os.path.realpath(os.path.dirname(path) or ".")
+    return _mount_of_directory(os.path.abspath(os.path.dirname(path)))
+
+
+@lru_cache(maxsize=1024)
+def _mount_of_directory(directory: str) -> str:
+    directory = os.path.realpath(directory)
     best = ("", "/")
     for source, point in _mounts():
         inside = directory == point or directory.startswith(point.rstrip("/") + "/")
