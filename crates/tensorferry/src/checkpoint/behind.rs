@@ -15,17 +15,18 @@
 
 use std::collections::VecDeque;
 use std::path::Path;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
 use super::feed::{Feed, Source, Staged, Writes};
 use super::header::Header;
-use super::save::{Options, Output, Report, WINDOWS_MAX, lock as lock_feed};
+use super::save::{Options, Output, Report, WINDOWS_MAX};
 use super::threads::on_threads;
 use crate::error::{Error, Kind, Result};
 use crate::io::{Engine, Pending, Priority, promise};
 use crate::memory::populate;
+use crate::sync::{Condvar, Mutex, MutexGuard, lock, wait};
 use crate::trace;
 
 /// A save whose tensors are staged.
@@ -104,7 +105,7 @@ fn stage_all(output: &Output, backlog: &Backlog, source: &mut dyn Source) -> Res
     let feed = Mutex::new(Feed::new(&output.header.tensors, source));
     on_threads(output.threads(), || {
         loop {
-            let load = lock_feed(&feed).next()?;
+            let load = lock(&feed).next()?;
             let Some(load) = load else { return Ok(()) };
             let mut memory = output.staging.try_take().unwrap_or_else(|| {
                 backlog.start_writing();
@@ -113,7 +114,7 @@ fn stage_all(output: &Output, backlog: &Backlog, source: &mut dyn Source) -> Res
             // A caller waits, so pages are taken in the size that is made faster.
             populate(&mut memory);
             if !backlog.add(load.stage(memory, false)) {
-                lock_feed(&feed).fail();
+                lock(&feed).fail();
             }
         }
     })?;
@@ -184,7 +185,7 @@ enum Over {
 
 impl Backlog {
     fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.state)
     }
 
     /// Adds a window; `false` when the writer has failed and nothing more is wanted.
@@ -232,7 +233,7 @@ impl Backlog {
                     return None;
                 }
             }
-            state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+            state = wait(&self.changed, state, None).0;
         }
     }
 
@@ -253,7 +254,7 @@ impl Backlog {
                     return Err(Error::new(Kind::Closed, "staging has failed"));
                 }
                 None => {
-                    state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+                    state = wait(&self.changed, state, None).0;
                 }
             }
         }

@@ -7,8 +7,8 @@
 //!
 //! Until the rename the old content is there, after it the new one; who has the old one open or
 //! mapped keeps it. A process that is killed leaves its draft behind. Each draft is locked by its
-//! writer, so the first save of the same path in another process knows which ones nobody is writing any more, and
-//! removes them.
+//! writer, so the first save of the same path in another process knows which ones nobody is writing
+//! any more, and removes them.
 
 use std::collections::HashSet;
 use std::error::Error as _;

@@ -143,7 +143,7 @@ impl Staged {
 pub(super) struct Writes {
     under_way: VecDeque<Pending<Block>>,
     most: usize,
-    pub waited: Duration,
+    waited: Duration,
 }
 
 impl Writes {

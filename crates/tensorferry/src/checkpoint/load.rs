@@ -13,7 +13,7 @@
 use std::collections::VecDeque;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, PoisonError};
 
 use super::checksums::{CHECKSUMS, unseal};
 use super::extent::{EXTENT_BYTES, Extent, extents};
@@ -27,6 +27,7 @@ use crate::codec::checksum::{Combiner, crc32c};
 use crate::error::{Error, Kind, Result};
 use crate::io::{Engine, Pending, Priority};
 use crate::memory::{ALIGNMENT, Block, Buffer, Mapped, Parts};
+use crate::sync::{Mutex, lock};
 use crate::trace;
 
 /// The first read of a file: holds the header of most.
@@ -399,8 +400,4 @@ impl Checkpoint {
             }
         }
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -11,7 +11,7 @@
 //! caller waits. Both end in [`Output::finish`].
 
 use std::path::Path;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use serde::Serialize;
@@ -27,6 +27,7 @@ use crate::codec::checksum::Combiner;
 use crate::error::{Error, Kind, Result};
 use crate::io::{Engine, Pending, Priority};
 use crate::memory::{Block, Buffer, Pool};
+use crate::sync::{Mutex, lock};
 use crate::trace;
 
 /// Windows in memory during a [`save`]: 36 MiB, a little more than an engine has under way.
@@ -91,21 +92,23 @@ pub fn save(
 ) -> Result<Report> {
     let _span = trace::span("checkpoint", "save");
     let output = Output::begin(engine, path, header, options, Priority::Waiting)?;
-    let threads = output.threads();
-    // Each thread stages one more while its others are being written.
-    let in_flight = WINDOWS_MAX / threads - 1;
-    let header = output.header.clone();
-    let feed = Mutex::new(Feed::new(&header.tensors, source));
-    let waited = on_threads(threads, || {
-        let written = output.write_all(&feed, Writes::new(in_flight));
-        written.inspect_err(|_| lock(&feed).fail())
-    })?;
+    let waited = output.stage_and_write(source)?;
     let staged = output.began.elapsed();
-    output.finish(staged, waited.into_iter().max().unwrap_or_default())
+    output.finish(staged, waited)
 }
 
-pub(super) fn lock<'a, 'b>(feed: &'a Mutex<Feed<'b>>) -> std::sync::MutexGuard<'a, Feed<'b>> {
-    feed.lock().unwrap_or_else(PoisonError::into_inner)
+/// The bytes of a header, with these checksums or with none: those of a file that was loaded are not
+/// those of the one that is saved.
+fn encode(header: &mut Header, checksums: Option<Vec<u32>>) -> Result<Vec<u8>> {
+    if let Some(checksums) = checksums {
+        return seal(header, &checksums);
+    }
+    header.metadata.remove(CHECKSUMS);
+    header.encode()
+}
+
+fn windows_in(header: &Header) -> usize {
+    header.data_len().div_ceil(WINDOW_BYTES) as usize
 }
 
 /// A file that is being written.
@@ -140,18 +143,11 @@ impl Output {
             let why = "the staging memory's buffers are too small; make it with `staging`";
             return Err(Error::invalid(why).with("bytes", options.staging.slot_len()));
         }
-        let placeholder = vec![0; header.tensors.len()];
-        let encoded = if options.checksum {
-            seal(&mut header, &placeholder)?
-        } else {
-            // Those of a file that was loaded are not those of this one.
-            header.metadata.remove(CHECKSUMS);
-            header.encode()?
-        };
-        let header_len = encoded.len() as u64;
+        let placeholder = options.checksum.then(|| vec![0; header.tensors.len()]);
+        let header_len = encode(&mut header, placeholder)?.len() as u64;
         let draft = Draft::create(engine, path, direct)?;
         draft.reserve(header_len + header.data_len())?;
-        let windows = header.data_len().div_ceil(WINDOW_BYTES) as usize;
+        let windows = windows_in(&header);
         Ok(Self {
             began,
             staging: options.staging.clone(),
@@ -169,7 +165,21 @@ impl Output {
 
     /// How many threads are worth their start.
     pub fn threads(&self) -> usize {
-        threads_for(self.header.data_len().div_ceil(WINDOW_BYTES) as usize)
+        threads_for(windows_in(&self.header))
+    }
+
+    /// Stages and writes all windows, on this thread and on others beside it; how long the disk was
+    /// waited for.
+    fn stage_and_write(&self, source: &mut dyn Source) -> Result<Duration> {
+        let threads = self.threads();
+        // Each thread stages one more while its others are being written.
+        let in_flight = WINDOWS_MAX / threads - 1;
+        let feed = Mutex::new(Feed::new(&self.header.tensors, source));
+        let waited = on_threads(threads, || {
+            let written = self.write_all(&feed, Writes::new(in_flight));
+            written.inspect_err(|_| lock(&feed).fail())
+        })?;
+        Ok(waited.into_iter().max().unwrap_or_default())
     }
 
     /// Stages and writes windows until there are none; how long the disk was waited for.
@@ -190,19 +200,15 @@ impl Output {
         let segments = segments
             .map(|(segment, checksum)| (segment.tensor, checksum, segment.range.len() as u64));
         let number = (window.range.start / WINDOW_BYTES) as usize;
-        self.checksums.lock().unwrap_or_else(PoisonError::into_inner)[number] = segments.collect();
+        lock(&self.checksums)[number] = segments.collect();
         let offset = self.header_len + window.range.start;
         self.engine.write(self.draft.file(), offset, memory.into(), self.priority)
     }
 
     /// Writes the header and puts the file in its place; all windows are written.
     pub fn finish(mut self, staged: Duration, waited: Duration) -> Result<Report> {
-        let bytes = if self.checksum {
-            let checksums = self.tensor_checksums();
-            seal(&mut self.header, &checksums)?
-        } else {
-            self.header.encode()?
-        };
+        let checksums = self.checksum.then(|| self.tensor_checksums());
+        let bytes = encode(&mut self.header, checksums)?;
         if bytes.len() as u64 != self.header_len || !self.header_len.is_multiple_of(DATA_ALIGNMENT)
         {
             return Err(Error::new(Kind::Internal, "a header changed its length while saving"));
@@ -224,7 +230,7 @@ impl Output {
     fn tensor_checksums(&self) -> Vec<u32> {
         let mut tensors = vec![0; self.header.tensors.len()];
         let combiner = Combiner::usually(WINDOW_BYTES);
-        let windows = self.checksums.lock().unwrap_or_else(PoisonError::into_inner);
+        let windows = lock(&self.checksums);
         for (tensor, checksum, len) in windows.iter().flatten() {
             let sum: &mut u32 = &mut tensors[*tensor];
             *sum = combiner.combine(*sum, *checksum, *len);
