@@ -13,8 +13,8 @@
 //!
 //! # The ways data takes
 //!
-//! Five paths are planned on four grounds and what they decide by. The grounds are here; the paths come one by one, and
-//! [`checkpoint`] has begun.
+//! Five paths are planned on four grounds and what they decide by. The grounds are here; the paths come one by one:
+//! [`checkpoint`] and [`data`] so far.
 //!
 //! ```text
 //!   checkpoint    tensors ─► pieces ─► checksum ─► file ─► tensors
@@ -29,7 +29,7 @@
 //!   codec         bitmap (sparse), half (f16, bf16), checksum (CRC-32C)
 //!   plan          tools: which way an object takes to and from a file; pure
 //!  ─────────────────────────────────────────────────────────────────────────────
-//!   error, size, metrics, trace: what everybody speaks
+//!   error, size, dtype, metrics, trace: what everybody speaks
 //! ```
 //!
 //! One read on its way through the grounds:
@@ -72,7 +72,9 @@
 
 pub mod checkpoint;
 pub mod codec;
+pub mod data;
 pub mod device;
+pub mod dtype;
 pub mod error;
 pub mod io;
 pub mod memory;

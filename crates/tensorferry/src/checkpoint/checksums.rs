@@ -85,7 +85,7 @@ fn of_header(bytes: &[u8], digits_at: usize) -> u32 {
 #[cfg(not(loom))]
 mod tests {
     use super::*;
-    use crate::checkpoint::Dtype;
+    use crate::dtype::Dtype;
 
     fn sealed() -> (Header, Vec<u8>) {
         let tensors = [("a", 3), ("crc32c", 1), ("\"crc32c\":\"", 0)];

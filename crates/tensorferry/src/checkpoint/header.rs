@@ -12,7 +12,7 @@ use std::ops::Range;
 use serde::de::{DeserializeSeed, Deserializer, Error as _, MapAccess, Visitor};
 use serde::{Deserialize, Serialize};
 
-use super::dtype::Dtype;
+use crate::dtype::Dtype;
 use crate::error::{Error, Kind, Result};
 
 /// The data starts at a multiple of this many bytes.

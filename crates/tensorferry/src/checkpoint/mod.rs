@@ -52,7 +52,6 @@
 mod behind;
 mod checksums;
 mod draft;
-mod dtype;
 mod extent;
 mod feed;
 mod header;
@@ -66,10 +65,10 @@ mod tool;
 mod turn;
 mod window;
 
+pub use crate::dtype::Dtype;
 pub use behind::{Saving, save_behind};
 pub use checksums::CHECKSUMS;
 pub use draft::Draft;
-pub use dtype::Dtype;
 pub use feed::Source;
 pub use header::{DATA_ALIGNMENT, HEADER_BYTES_MAX, Header, METADATA, Tensor};
 pub use load::{Checkpoint, Wanted};

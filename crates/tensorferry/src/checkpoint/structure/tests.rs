@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use proptest::prelude::*;
 
 use super::*;
-use crate::checkpoint::Dtype;
+use crate::dtype::Dtype;
 use crate::error::Kind;
 
 fn header() -> Header {

@@ -7,9 +7,9 @@
 use std::collections::HashSet;
 
 use super::leaf::{numbers, text};
-use crate::checkpoint::dtype::Dtype;
 use crate::checkpoint::header::{Header, Tensor, bytes_of};
 use crate::checkpoint::structure::json::Json;
+use crate::dtype::Dtype;
 
 /// The tensors, or what is wrong with what is said of them.
 pub(super) fn tensors(json: Option<&Json>, header: &Header) -> Result<Vec<Tensor>, String> {

@@ -1,11 +1,11 @@
 //! Judges what the text says of stored tensors.
 
 use super::Judge;
-use crate::checkpoint::dtype::Dtype;
 use crate::checkpoint::header::Tensor;
 use crate::checkpoint::structure::json::Json;
 use crate::checkpoint::structure::leaf::{Leaf, View};
 use crate::checkpoint::structure::notation::{self, ITEMSIZE_MAX};
+use crate::dtype::Dtype;
 use crate::error::Result;
 
 /// Dimensions of a view.

@@ -1,0 +1,21 @@
+//! From stored samples to batches in memory, in an order known from the seed.
+//!
+//! ```text
+//!   order ─► Source::fetch ─► Raw ─► Recipe::prepare ─► slot of a batch ─► Batch ─► consumer
+//!   plan     folder, tar,     bytes  decode, crop,      one buffer for     in order
+//!            files, remote    │  ▲   resize, normalize  each column
+//!                             ▼  │
+//!                            cache: memory, SSD, peers; plan::eviction decides
+//! ```
+//!
+//! | room | what it knows |
+//! |---|---|
+//! | [`source`] | where samples lie, how their stored bytes are had |
+//! | [`sample`] | a sample on its way: [`Raw`](sample::Raw) fields, the [`Layout`](sample::Layout) of a result, its [`Place`](sample::Place) |
+//! | [`recipe`] | stored bytes to numbers: decoders and transforms |
+//! | [`chance`] | the randomness of a sample, from seed, epoch and index alone |
+
+pub mod chance;
+pub mod recipe;
+pub mod sample;
+pub mod source;
