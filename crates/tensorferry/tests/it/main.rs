@@ -4,6 +4,7 @@
 mod arena;
 mod checkpoint;
 mod codec;
+mod data;
 mod device;
 mod fuzz;
 mod io;

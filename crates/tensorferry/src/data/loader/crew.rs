@@ -1,0 +1,241 @@
+//! The threads of a process that load and prepare, for all consumers.
+//!
+//! There is one lock. Under it, a thread asks the lines for the most urgent task, and afterwards tells
+//! the line what became of it; between the two it works without the lock. A thread that finds nothing
+//! sleeps until somebody brings work: a batch was submitted, a sample was loaded, or a batch was
+//! taken, so that the window moved.
+//!
+//! *Whose task?* That of the line with the fewest batches ready, then of the one served least: the
+//! consumer that would wait first is helped first. *Which kind?* Loading, as long as fewer threads
+//! load for the line than were planned; then preparing; then, unless the split is static, whatever
+//! there is, so that no thread is idle while there is work.
+//!
+//! Threads are made when the first run needs them. They are never waited for: one may be stuck in a
+//! read from a source that stalls. A closed crew takes no more tasks, and its threads end by
+//! themselves.
+
+use std::sync::Arc;
+use std::thread;
+use std::time::Instant;
+
+use super::config::Mode;
+use super::line::{Line, Task, What};
+use super::work::Work;
+use crate::data::recipe::Scratch;
+use crate::error::{Error, Kind, Result};
+use crate::memory::process_id;
+use crate::sync::{Condvar, Mutex, MutexGuard, lock, wait};
+
+/// Threads that load and prepare; see the [module](self).
+pub struct Crew {
+    shared: Arc<Shared>,
+    process: u32,
+    mode: Mode,
+}
+
+pub(super) struct Shared {
+    state: Mutex<State>,
+    work: Condvar,
+}
+
+/// Lines and threads, guarded by the crew's lock.
+pub(super) struct State {
+    pub lines: Vec<Line>,
+    threads: Threads,
+    next_line: u64,
+    closed: bool,
+}
+
+struct Threads {
+    wanted: usize,
+    made: usize,
+    mode: Mode,
+    cores: usize,
+    preparing: usize,
+}
+
+impl Crew {
+    /// A crew of so many threads.
+    pub fn new(threads: usize, mode: Mode) -> Result<Arc<Self>> {
+        if threads == 0 {
+            return Err(Error::invalid("a crew needs at least one thread"));
+        }
+        let cores = thread::available_parallelism().map_or(1, usize::from);
+        let threads = Threads { wanted: threads, made: 0, mode, cores, preparing: 0 };
+        let state = State { lines: Vec::new(), threads, next_line: 0, closed: false };
+        let shared = Shared { state: Mutex::new(state), work: Condvar::new() };
+        Ok(Arc::new(Self { shared: Arc::new(shared), process: process_id(), mode }))
+    }
+
+    /// How its threads are divided.
+    pub fn mode(&self) -> Mode {
+        self.mode
+    }
+
+    /// A new consumer.
+    pub(super) fn join(&self, work: Arc<Work>, epoch: u64, passed: u64) -> Result<u64> {
+        let mut state = self.lock()?;
+        let id = state.next_line;
+        state.next_line += 1;
+        state.lines.push(Line::new(id, work, epoch, passed));
+        self.man(&mut state)?;
+        Ok(id)
+    }
+
+    /// A consumer is gone; what is under way for it is dropped when it is done.
+    pub(super) fn leave(&self, id: u64) {
+        if let Ok(mut state) = self.lock() {
+            state.lines.retain(|line| line.id != id);
+        }
+    }
+
+    pub(super) fn submit(&self, id: u64, indices: &[u32]) -> Result<()> {
+        self.lock()?.line(id)?.submit(indices);
+        self.shared.work.notify_all();
+        Ok(())
+    }
+
+    /// Waits until `take` finds something in the line, at most until `deadline`.
+    pub(super) fn wait_for<T>(
+        &self,
+        id: u64,
+        deadline: Option<Instant>,
+        mut take: impl FnMut(&mut Line) -> Option<T>,
+    ) -> Result<Option<T>> {
+        let mut state = self.lock()?;
+        loop {
+            let line = state.line(id)?;
+            if let Some(taken) = take(line) {
+                // The window has moved: there may be work for everybody.
+                drop(state);
+                self.shared.work.notify_all();
+                return Ok(Some(taken));
+            }
+            let ready = Arc::clone(&line.ready);
+            let in_time;
+            (state, in_time) = wait(&ready, state, deadline);
+            if !in_time {
+                return Ok(None);
+            }
+        }
+    }
+
+    /// Locks, unless this process was forked from the one that has the threads.
+    fn lock(&self) -> Result<MutexGuard<'_, State>> {
+        if self.process != process_id() {
+            let message = "this loader was made before the fork, and its threads are not here; make \
+                           a new one in this process";
+            return Err(Error::new(Kind::Closed, message));
+        }
+        Ok(lock(&self.shared.state))
+    }
+
+    /// Starts the threads that are missing.
+    fn man(&self, state: &mut State) -> Result<()> {
+        while state.threads.made < state.threads.wanted {
+            let shared = Arc::clone(&self.shared);
+            let builder = thread::Builder::new().name("ferry-data".into());
+            match builder.spawn(move || work_until_closed(&shared)) {
+                Ok(_) => state.threads.made += 1,
+                // Fewer threads are slower; none at all would never finish.
+                Err(_) if state.threads.made > 0 => return Ok(()),
+                Err(error) => return Err(Error::from_io(error, "can't start a thread")),
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Crew {
+    fn drop(&mut self) {
+        if let Ok(mut state) = self.lock() {
+            state.closed = true;
+            state.lines.clear();
+            drop(state);
+            self.shared.work.notify_all();
+        }
+    }
+}
+
+impl State {
+    fn line(&mut self, id: u64) -> Result<&mut Line> {
+        let line = self.lines.iter_mut().find(|line| line.id == id);
+        line.ok_or_else(|| Error::new(Kind::Closed, "this run of the loader is over"))
+    }
+
+    /// The most urgent task, if a thread may take one now.
+    fn choose(&mut self) -> Option<Task> {
+        self.lines.sort_by_key(|line| (line.ready_batches(), line.served));
+        let split = self.threads.quotas(self.lines.len());
+        let load =
+            |line: &&mut Line| line.loading < split.load && line.can_load() && line.has_hands();
+        if let Some(line) = self.lines.iter_mut().find(load) {
+            return line.next_load();
+        }
+        let prepare = |line: &&mut Line| line.can_prepare() && line.has_hands();
+        if self.threads.preparing < split.prepare
+            && let Some(line) = self.lines.iter_mut().find(prepare)
+        {
+            self.threads.preparing += 1;
+            return line.next_prepare();
+        }
+        let any = |line: &&mut Line| line.can_load() && line.has_hands();
+        let helps = self.threads.mode == Mode::Auto;
+        helps.then(|| self.lines.iter_mut().find(any)).flatten().and_then(Line::next_load)
+    }
+}
+
+struct Quotas {
+    load: usize,
+    prepare: usize,
+}
+
+impl Threads {
+    fn quotas(&self, lines: usize) -> Quotas {
+        let half = (self.wanted / 2).max(1);
+        match self.mode {
+            Mode::Static => Quotas { load: (half / lines.max(1)).max(1), prepare: half },
+            Mode::Auto => Quotas { load: 1, prepare: self.cores.min(self.wanted) },
+        }
+    }
+}
+
+fn work_until_closed(shared: &Shared) {
+    let mut scratch = Scratch::default();
+    let mut state = lock(&shared.state);
+    while !state.closed {
+        let Some(task) = state.choose() else {
+            (state, _) = wait(&shared.work, state, None);
+            continue;
+        };
+        drop(state);
+        state = carry_out(shared, task, &mut scratch);
+    }
+}
+
+/// Does a task without the lock, and tells its line with it.
+fn carry_out<'a>(shared: &'a Shared, task: Task, scratch: &mut Scratch) -> MutexGuard<'a, State> {
+    let Task { line: id, ticket, index, epoch, work, what, .. } = task;
+    match what {
+        What::Load => {
+            let loaded = work.load(index);
+            let mut state = lock(&shared.state);
+            if let Ok(line) = state.line(id) {
+                line.loaded(ticket, index, loaded);
+                shared.work.notify_one();
+            }
+            state
+        }
+        What::Prepare { raw, making } => {
+            let prepared = work.prepare(index, epoch, &raw, (&making, ticket.slot), scratch);
+            // Whoever takes the batch must be the only one who has it.
+            drop((raw, making));
+            let mut state = lock(&shared.state);
+            state.threads.preparing -= 1;
+            if let Ok(line) = state.line(id) {
+                line.prepared(ticket, index, prepared);
+            }
+            state
+        }
+    }
+}

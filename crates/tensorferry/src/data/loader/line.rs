@@ -1,0 +1,221 @@
+//! One consumer's samples on their way, and who is next.
+//!
+//! A line has no threads and no lock: the crew calls it under its own. So its rules can be tested
+//! step by step.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::Arc;
+
+use super::open::{Fault, Open, Rule, Verdict};
+use super::work::Work;
+use crate::data::batch::{Batch, Making};
+use crate::data::sample::Raw;
+use crate::error::{Error, Result};
+use crate::sync::Condvar;
+
+/// A place in a batch: earlier ones are more urgent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Ticket {
+    pub batch: u64,
+    pub slot: usize,
+}
+
+/// What a thread is to do.
+pub(super) struct Task {
+    pub line: u64,
+    pub ticket: Ticket,
+    pub index: u32,
+    pub epoch: u64,
+    pub position: u64,
+    pub work: Arc<Work>,
+    pub what: What,
+}
+
+/// The two kinds of work.
+pub(super) enum What {
+    Load,
+    Prepare { raw: Raw, making: Arc<Making> },
+}
+
+/// One consumer's samples on their way.
+pub(super) struct Line {
+    pub id: u64,
+    pub work: Arc<Work>,
+    /// Rung when the first batch is done.
+    pub ready: Arc<Condvar>,
+    /// Threads that load for this line now.
+    pub loading: usize,
+    /// Threads that prepare for this line now.
+    pub preparing: usize,
+    /// Tasks taken from this line so far.
+    pub served: u64,
+    epoch: u64,
+    open: VecDeque<Open>,
+    /// The number of the first open batch, counted from zero.
+    first: u64,
+    /// Samples submitted before the first open batch.
+    passed: u64,
+    to_load: BTreeSet<Ticket>,
+    to_prepare: BTreeMap<Ticket, Raw>,
+    /// Stored bytes of samples that are being loaded or loaded and not prepared.
+    ahead_bytes: u64,
+}
+
+impl Line {
+    pub fn new(id: u64, work: Arc<Work>, epoch: u64, passed: u64) -> Self {
+        Self {
+            id,
+            work,
+            ready: Arc::new(Condvar::new()),
+            loading: 0,
+            preparing: 0,
+            served: 0,
+            epoch,
+            open: VecDeque::new(),
+            first: 0,
+            passed,
+            to_load: BTreeSet::new(),
+            to_prepare: BTreeMap::new(),
+            ahead_bytes: 0,
+        }
+    }
+
+    pub fn submit(&mut self, indices: &[u32]) {
+        let batch = self.first + self.open.len() as u64;
+        self.open.push_back(Open::new(indices));
+        self.to_load.extend((0..indices.len()).map(|slot| Ticket { batch, slot }));
+    }
+
+    /// How many batches at the front are done.
+    pub fn ready_batches(&self) -> usize {
+        self.open.iter().take_while(|open| open.is_done()).count()
+    }
+
+    pub fn open_batches(&self) -> usize {
+        self.open.len()
+    }
+
+    /// Stored bytes of samples that wait to be loaded, by their mean.
+    pub fn queued(&self) -> usize {
+        self.to_load.len()
+    }
+
+    /// Whether one more thread may work for this line.
+    pub fn has_hands(&self) -> bool {
+        self.loading + self.preparing < self.work.config.threads
+    }
+
+    pub fn can_load(&self) -> bool {
+        let room = self.ahead_bytes < self.work.config.load_ahead_bytes;
+        !self.to_load.is_empty() && (room || self.loading + self.to_prepare.len() == 0)
+    }
+
+    pub fn can_prepare(&self) -> bool {
+        let last = self.first + self.work.config.prepare_ahead as u64;
+        self.to_prepare.first_key_value().is_some_and(|(ticket, _)| ticket.batch < last)
+    }
+
+    pub fn next_load(&mut self) -> Option<Task> {
+        let ticket = self.to_load.pop_first()?;
+        let index = self.open_batch(ticket)?.slots[ticket.slot].index;
+        self.ahead_bytes += self.work.source.bytes(index as usize);
+        self.loading += 1;
+        Some(self.task(ticket, index, What::Load))
+    }
+
+    pub fn next_prepare(&mut self) -> Option<Task> {
+        let (ticket, raw) = self.to_prepare.pop_first()?;
+        let open = self.open_batch(ticket)?;
+        let (index, making) = (open.slots[ticket.slot].index, Arc::clone(&open.making));
+        self.preparing += 1;
+        Some(self.task(ticket, index, What::Prepare { raw, making }))
+    }
+
+    pub fn loaded(&mut self, ticket: Ticket, index: u32, loaded: Result<Raw>) {
+        self.loading -= 1;
+        match loaded {
+            Ok(raw) => {
+                self.to_prepare.insert(ticket, raw);
+            }
+            Err(error) => {
+                self.give_up(index);
+                self.failed(ticket, error);
+            }
+        }
+    }
+
+    pub fn prepared(&mut self, ticket: Ticket, index: u32, prepared: Result<()>) {
+        self.preparing -= 1;
+        self.give_up(index);
+        match (prepared, self.open_batch(ticket)) {
+            (Err(error), _) => self.failed(ticket, error),
+            (Ok(()), Some(open)) => open.done(),
+            (Ok(()), None) => {}
+        }
+        if self.open.front().is_some_and(Open::is_done) {
+            self.ready.notify_all();
+        }
+    }
+
+    /// The first batch, if it is done.
+    pub fn take(&mut self) -> Option<(Result<Option<Batch>>, Vec<Fault>)> {
+        let open = self.open.pop_front_if(|open| open.is_done())?;
+        self.first += 1;
+        self.passed += open.slots.len() as u64;
+        Some(open.finish(&*self.work.source))
+    }
+
+    /// The names of samples that hold up the first batch, for people.
+    pub fn held_up_by(&self) -> Option<String> {
+        let waiting = self.to_load.first().filter(|ticket| ticket.batch == self.first);
+        let open = self.open.front()?;
+        let busy =
+            format!("{} of {} samples of the batch are missing", open.left, open.slots.len());
+        let idle = if waiting.is_some() { ", some not begun" } else { "" };
+        let first = open.slots.first().map_or(0, |slot| slot.index);
+        Some(format!("{busy}{idle}; its first is {}", self.work.source.name(first as usize)))
+    }
+
+    fn failed(&mut self, ticket: Ticket, error: Error) {
+        let work = Arc::clone(&self.work);
+        let rule = Rule {
+            on_error: work.config.on_error,
+            seed: work.config.seed,
+            epoch: self.epoch,
+            source: &*work.source,
+        };
+        let Some(open) = self.open_batch(ticket) else { return };
+        if open.failed(ticket.slot, error, &rule) == Verdict::Again {
+            self.to_load.insert(ticket);
+        } else if self.open.front().is_some_and(Open::is_done) {
+            self.ready.notify_all();
+        }
+    }
+
+    fn give_up(&mut self, index: u32) {
+        self.ahead_bytes -= self.work.source.bytes(index as usize);
+    }
+
+    fn open_batch(&mut self, ticket: Ticket) -> Option<&mut Open> {
+        self.open.get_mut((ticket.batch - self.first) as usize)
+    }
+
+    fn task(&mut self, ticket: Ticket, index: u32, what: What) -> Task {
+        self.served += 1;
+        let before: usize = self
+            .open
+            .iter()
+            .take((ticket.batch - self.first) as usize)
+            .map(|open| open.slots.len())
+            .sum();
+        Task {
+            line: self.id,
+            ticket,
+            index,
+            epoch: self.epoch,
+            position: self.passed + (before + ticket.slot) as u64,
+            work: Arc::clone(&self.work),
+            what,
+        }
+    }
+}

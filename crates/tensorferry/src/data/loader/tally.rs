@@ -1,0 +1,91 @@
+//! What a loader counts.
+
+use std::time::Duration;
+
+use serde::Serialize;
+
+use super::open::Fault;
+use crate::sync::{Mutex, lock};
+
+/// Bad samples that are kept by name.
+const FAULTS_KEPT_MAX: usize = 1000;
+
+/// Numbers of a loader, since it was made.
+#[derive(Debug, Clone, Default, Serialize)]
+pub struct Stats {
+    /// Batches handed over.
+    pub batches: u64,
+    /// Samples in them.
+    pub samples: u64,
+    /// Samples loaded.
+    pub loads: u64,
+    /// Stored bytes that came from the source.
+    pub backend_bytes: u64,
+    /// Seconds that threads spent waiting for storage.
+    pub storage_seconds: f64,
+    /// Seconds that threads spent on decoding and transforms.
+    pub prepare_seconds: f64,
+    /// Seconds that the consumer waited for a batch.
+    pub waited_seconds: f64,
+    /// Seconds that the consumer was busy between two batches.
+    pub consumer_seconds: f64,
+    /// Bad samples met.
+    pub bad_samples: u64,
+    /// Threads that load for this consumer, as planned.
+    pub load_threads: usize,
+    /// Threads that prepare, for all consumers, as planned.
+    pub prepare_threads: usize,
+    /// How often the plan changed.
+    pub replans: u64,
+}
+
+/// Counts while threads work.
+#[derive(Debug, Default)]
+pub(super) struct Tally(Mutex<(Stats, Vec<Fault>)>);
+
+impl Tally {
+    pub(super) fn loaded(&self, took: Duration, bytes: u64) {
+        self.count(|stats| {
+            stats.loads += 1;
+            stats.backend_bytes += bytes;
+            stats.storage_seconds += took.as_secs_f64();
+        });
+    }
+
+    pub(super) fn prepared(&self, took: Duration) {
+        self.count(|stats| stats.prepare_seconds += took.as_secs_f64());
+    }
+
+    pub(super) fn handed_over(&self, samples: usize, waited: Duration, busy: Duration) {
+        self.count(|stats| {
+            stats.batches += 1;
+            stats.samples += samples as u64;
+            stats.waited_seconds += waited.as_secs_f64();
+            stats.consumer_seconds += busy.as_secs_f64();
+        });
+    }
+
+    pub(super) fn bad(&self, faults: Vec<Fault>) {
+        if faults.is_empty() {
+            return;
+        }
+        let (stats, kept) = &mut *lock(&self.0);
+        stats.bad_samples += faults.len() as u64;
+        let room = FAULTS_KEPT_MAX.saturating_sub(kept.len());
+        kept.extend(faults.into_iter().take(room));
+    }
+
+    /// The bad samples that were met, the first [`FAULTS_KEPT_MAX`] of them.
+    pub fn faults(&self) -> Vec<Fault> {
+        lock(&self.0).1.clone()
+    }
+
+    /// The numbers so far.
+    pub fn stats(&self) -> Stats {
+        lock(&self.0).0.clone()
+    }
+
+    fn count(&self, change: impl FnOnce(&mut Stats)) {
+        change(&mut lock(&self.0).0);
+    }
+}

@@ -1,0 +1,3 @@
+//! The data path, with sources and recipes made up for the purpose.
+
+mod loader;
