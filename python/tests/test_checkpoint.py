@@ -201,6 +201,16 @@ def test_other_formats_are_known_by_their_content(tmp_path: Path) -> None:
         ferry.load(tmp_path / "4", keys=["a"])
 
 
+def test_a_path_that_splits_in_several_ways_finds_the_same_in_every_format(tmp_path: Path) -> None:
+    state = {"a": {"b": 1, "c": [2, (3, None)]}, "a.b": 4, "a.c": {"d": 5}, 6: 7, "6": 8}
+    values = {"a.b": 4, "a.c.1.0": 3, "a.c.1.1": None, "a.c.d": 5, "6": 7}
+    for tool in ("direct", "torch"):
+        ferry.save(state, tmp_path / tool, tool=tool)
+        assert ferry.load(tmp_path / tool, keys=list(values)) == values
+        with pytest.raises(ferry.NotFound, match=r"has nothing at 'a\.x'"):
+            ferry.load(tmp_path / tool, keys=["a.x"])
+
+
 def test_a_pickle_that_runs_code_is_refused(tmp_path: Path) -> None:
     class Bomb:
         def __reduce__(self) -> Any:
