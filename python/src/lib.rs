@@ -11,9 +11,11 @@ mod errors;
 mod guard;
 mod memory;
 mod metrics;
+mod per_process;
 mod release;
 mod size;
 mod tools;
+mod wait;
 
 use pyo3::prelude::*;
 use pyo3::types::PyTuple;

@@ -49,7 +49,7 @@ pub(crate) fn run(args: &Args, env: &Env) -> Result<()> {
     let memory = !args.no_memory;
     let plan = Plan {
         directory: args.path.clone(),
-        python: env.python.clone().unwrap_or_else(|| "python3".into()),
+        python: env.interpreter().to_owned(),
         command: std::env::args_os().map(|arg| arg.to_string_lossy().into_owned()).collect(),
         workloads: match args.set {
             Some(Set::Full) => Workload::full(rounds, memory),
