@@ -7,4 +7,6 @@
 //!
 //! So far: [`tools`], which way an object takes to and from a file.
 
+pub mod eviction;
+pub mod order;
 pub mod tools;

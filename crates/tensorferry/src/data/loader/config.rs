@@ -4,6 +4,7 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
+use crate::data::cache;
 use crate::error::{Error, Result};
 
 /// What can be set about a loader.
@@ -20,6 +21,8 @@ pub struct Config {
     pub threads: usize,
     /// What happens with a sample that can't be had.
     pub on_error: OnError,
+    /// What is kept near.
+    pub cache: cache::Config,
 }
 
 /// How the threads of a crew are divided.
@@ -55,6 +58,7 @@ impl Default for Config {
             load_ahead_bytes: 64 << 20,
             threads: usize::MAX,
             on_error: OnError::Raise,
+            cache: cache::Config::default(),
         }
     }
 }

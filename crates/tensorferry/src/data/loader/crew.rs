@@ -73,7 +73,7 @@ impl Crew {
     }
 
     /// A new consumer.
-    pub(super) fn join(&self, work: Arc<Work>, epoch: u64, passed: u64) -> Result<u64> {
+    pub(super) fn join(&self, work: Arc<Work>, epoch: u32, passed: u64) -> Result<u64> {
         let mut state = self.lock()?;
         let id = state.next_line;
         state.next_line += 1;
@@ -215,10 +215,10 @@ fn work_until_closed(shared: &Shared) {
 
 /// Does a task without the lock, and tells its line with it.
 fn carry_out<'a>(shared: &'a Shared, task: Task, scratch: &mut Scratch) -> MutexGuard<'a, State> {
-    let Task { line: id, ticket, index, epoch, work, what, .. } = task;
+    let Task { line: id, ticket, index, now, work, what } = task;
     match what {
         What::Load => {
-            let loaded = work.load(index);
+            let loaded = work.load(index, now);
             let mut state = lock(&shared.state);
             if let Ok(line) = state.line(id) {
                 line.loaded(ticket, index, loaded);
@@ -226,10 +226,10 @@ fn carry_out<'a>(shared: &'a Shared, task: Task, scratch: &mut Scratch) -> Mutex
             }
             state
         }
-        What::Prepare { raw, making } => {
-            let prepared = work.prepare(index, epoch, &raw, (&making, ticket.slot), scratch);
+        What::Prepare { loaded, making } => {
+            let prepared = work.prepare((index, now), &loaded, (&making, ticket.slot), scratch);
             // Whoever takes the batch must be the only one who has it.
-            drop((raw, making));
+            drop((loaded, making));
             let mut state = lock(&shared.state);
             state.threads.preparing -= 1;
             if let Ok(line) = state.line(id) {

@@ -9,8 +9,10 @@ use std::sync::Arc;
 use super::open::{Fault, Open, Rule, Verdict};
 use super::work::Work;
 use crate::data::batch::{Batch, Making};
+use crate::data::cache::Origin;
 use crate::data::sample::Raw;
 use crate::error::{Error, Result};
+use crate::plan::eviction::Moment;
 use crate::sync::Condvar;
 
 /// A place in a batch: earlier ones are more urgent.
@@ -25,8 +27,7 @@ pub(super) struct Task {
     pub line: u64,
     pub ticket: Ticket,
     pub index: u32,
-    pub epoch: u64,
-    pub position: u64,
+    pub now: Moment,
     pub work: Arc<Work>,
     pub what: What,
 }
@@ -34,7 +35,7 @@ pub(super) struct Task {
 /// The two kinds of work.
 pub(super) enum What {
     Load,
-    Prepare { raw: Raw, making: Arc<Making> },
+    Prepare { loaded: (Raw, Origin), making: Arc<Making> },
 }
 
 /// One consumer's samples on their way.
@@ -49,20 +50,20 @@ pub(super) struct Line {
     pub preparing: usize,
     /// Tasks taken from this line so far.
     pub served: u64,
-    epoch: u64,
+    epoch: u32,
     open: VecDeque<Open>,
     /// The number of the first open batch, counted from zero.
     first: u64,
     /// Samples submitted before the first open batch.
     passed: u64,
     to_load: BTreeSet<Ticket>,
-    to_prepare: BTreeMap<Ticket, Raw>,
+    to_prepare: BTreeMap<Ticket, (Raw, Origin)>,
     /// Stored bytes of samples that are being loaded or loaded and not prepared.
     ahead_bytes: u64,
 }
 
 impl Line {
-    pub fn new(id: u64, work: Arc<Work>, epoch: u64, passed: u64) -> Self {
+    pub fn new(id: u64, work: Arc<Work>, epoch: u32, passed: u64) -> Self {
         Self {
             id,
             work,
@@ -124,18 +125,18 @@ impl Line {
     }
 
     pub fn next_prepare(&mut self) -> Option<Task> {
-        let (ticket, raw) = self.to_prepare.pop_first()?;
+        let (ticket, loaded) = self.to_prepare.pop_first()?;
         let open = self.open_batch(ticket)?;
         let (index, making) = (open.slots[ticket.slot].index, Arc::clone(&open.making));
         self.preparing += 1;
-        Some(self.task(ticket, index, What::Prepare { raw, making }))
+        Some(self.task(ticket, index, What::Prepare { loaded, making }))
     }
 
-    pub fn loaded(&mut self, ticket: Ticket, index: u32, loaded: Result<Raw>) {
+    pub fn loaded(&mut self, ticket: Ticket, index: u32, loaded: Result<(Raw, Origin)>) {
         self.loading -= 1;
         match loaded {
-            Ok(raw) => {
-                self.to_prepare.insert(ticket, raw);
+            Ok(found) => {
+                self.to_prepare.insert(ticket, found);
             }
             Err(error) => {
                 self.give_up(index);
@@ -202,18 +203,14 @@ impl Line {
 
     fn task(&mut self, ticket: Ticket, index: u32, what: What) -> Task {
         self.served += 1;
-        let before: usize = self
-            .open
-            .iter()
-            .take((ticket.batch - self.first) as usize)
-            .map(|open| open.slots.len())
-            .sum();
+        let earlier = self.open.iter().take((ticket.batch - self.first) as usize);
+        let before: usize = earlier.map(|open| open.slots.len()).sum();
+        let position = (self.passed + (before + ticket.slot) as u64) as u32;
         Task {
             line: self.id,
             ticket,
             index,
-            epoch: self.epoch,
-            position: self.passed + (before + ticket.slot) as u64,
+            now: Moment { epoch: self.epoch, position },
             work: Arc::clone(&self.work),
             what,
         }

@@ -41,6 +41,7 @@ use work::Work;
 
 use std::sync::Arc;
 
+use super::cache::Cache;
 use super::recipe::Recipe;
 use super::source::Source;
 use crate::error::{Error, Result};
@@ -69,12 +70,22 @@ impl Loader {
         if u32::try_from(source.len()).is_err() {
             return Err(Error::invalid("a source can have at most 2^32 - 1 samples"));
         }
-        Ok(Self { work: Arc::new(Work::new(source, recipes, config)), crew })
+        Ok(Self { work: Arc::new(Work::new(source, recipes, config)?), crew })
     }
 
     /// Begins an epoch.
-    pub fn begin(&self, epoch: u64) -> Result<Run> {
+    pub fn begin(&self, epoch: u32) -> Result<Run> {
         Run::new(Arc::clone(&self.crew), Arc::clone(&self.work), epoch)
+    }
+
+    /// Says what comes: the orders of `epoch` and of those after it, so far as they are known.
+    pub fn foresee(&self, epoch: u32, orders: &[Vec<u32>]) -> Result<()> {
+        self.work.cache.foresee(epoch, orders)
+    }
+
+    /// What is kept near, for other loaders to read from.
+    pub fn cache(&self) -> &Arc<Cache> {
+        &self.work.cache
     }
 
     /// The bad samples that were met, so far as they are kept by name.

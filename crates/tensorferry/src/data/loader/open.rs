@@ -14,7 +14,7 @@ pub struct Fault {
     /// Which one.
     pub index: u32,
     /// The epoch in which it was met.
-    pub epoch: u64,
+    pub epoch: u32,
     /// Where it lies.
     pub name: String,
     /// What is wrong with it.
@@ -138,14 +138,14 @@ fn fails_everywhere(error: &Error) -> bool {
 pub(super) struct Rule<'a> {
     pub on_error: OnError,
     pub seed: u64,
-    pub epoch: u64,
+    pub epoch: u32,
     pub source: &'a dyn Source,
 }
 
 impl Rule<'_> {
     /// The sample that stands in: a draw of its own for each sample and each attempt.
     fn substitute(&self, slot: &Chosen) -> u32 {
-        let mut chance = Chance::of(!self.seed, self.epoch, u64::from(slot.asked));
+        let mut chance = Chance::of(!self.seed, u64::from(self.epoch), u64::from(slot.asked));
         let draws = std::iter::repeat_with(|| chance.below(self.source.len() as u64) as u32);
         draws.take(slot.substitutes as usize + 1).last().unwrap_or(slot.asked)
     }

@@ -27,7 +27,7 @@ pub struct Run {
 pub type Handed = (Option<Batch>, Vec<Fault>);
 
 impl Run {
-    pub(super) fn new(crew: Arc<Crew>, work: Arc<Work>, epoch: u64) -> Result<Self> {
+    pub(super) fn new(crew: Arc<Crew>, work: Arc<Work>, epoch: u32) -> Result<Self> {
         let line = crew.join(Arc::clone(&work), epoch, 0)?;
         Ok(Self { crew, work, line, handed_over: Mutex::new(None) })
     }

@@ -5,6 +5,8 @@ use std::time::Duration;
 use serde::Serialize;
 
 use super::open::Fault;
+use crate::data::cache::Origin;
+use crate::data::sample::Raw;
 use crate::sync::{Mutex, lock};
 
 /// Bad samples that are kept by name.
@@ -17,9 +19,15 @@ pub struct Stats {
     pub batches: u64,
     /// Samples in them.
     pub samples: u64,
-    /// Samples loaded.
-    pub loads: u64,
-    /// Stored bytes that came from the source.
+    /// Samples found in memory.
+    pub memory_hits: u64,
+    /// Samples found on the SSD.
+    pub disk_hits: u64,
+    /// Samples found at other nodes.
+    pub peer_hits: u64,
+    /// Samples that came from the source.
+    pub backend_loads: u64,
+    /// Their bytes.
     pub backend_bytes: u64,
     /// Seconds that threads spent waiting for storage.
     pub storage_seconds: f64,
@@ -44,11 +52,19 @@ pub struct Stats {
 pub(super) struct Tally(Mutex<(Stats, Vec<Fault>)>);
 
 impl Tally {
-    pub(super) fn loaded(&self, took: Duration, bytes: u64) {
+    pub(super) fn loaded(&self, took: Duration, loaded: Option<&(Raw, Origin)>) {
         self.count(|stats| {
-            stats.loads += 1;
-            stats.backend_bytes += bytes;
             stats.storage_seconds += took.as_secs_f64();
+            let Some((raw, origin)) = loaded else { return };
+            match origin {
+                Origin::Memory => stats.memory_hits += 1,
+                Origin::Disk => stats.disk_hits += 1,
+                Origin::Peer => stats.peer_hits += 1,
+                Origin::Backend => {
+                    stats.backend_loads += 1;
+                    stats.backend_bytes += raw.bytes();
+                }
+            }
         });
     }
 

@@ -1,0 +1,1 @@
+//! What every policy promises, and what Belady's reaches.
