@@ -143,10 +143,10 @@ pub(super) struct Rule<'a> {
 }
 
 impl Rule<'_> {
-    /// The sample that stands in: a draw of its own for each sample and each attempt.
+    /// The sample that stands in: another one for each attempt.
     fn substitute(&self, slot: &Chosen) -> u32 {
-        let mut chance = Chance::of(!self.seed, u64::from(self.epoch), u64::from(slot.asked));
-        let draws = std::iter::repeat_with(|| chance.below(self.source.len() as u64) as u32);
-        draws.take(slot.substitutes as usize + 1).last().unwrap_or(slot.asked)
+        let (asked, attempt) = (u64::from(slot.asked), u64::from(slot.substitutes));
+        let hash = Chance::hash(&[self.seed, u64::from(self.epoch), asked, attempt]);
+        (hash % self.source.len() as u64) as u32
     }
 }

@@ -19,8 +19,16 @@ pub struct Run {
     crew: Arc<Crew>,
     work: Arc<Work>,
     line: u64,
+    clock: Mutex<Clock>,
+}
+
+/// Who waited for whom.
+#[derive(Default)]
+struct Clock {
     /// When the last batch was handed over: since then the consumer is busy.
-    handed_over: Mutex<Option<Instant>>,
+    handed_over: Option<Instant>,
+    /// When the next one was first asked for: since then the consumer waits.
+    asked: Option<Instant>,
 }
 
 /// What [`Run::next`] gives: a batch, or `None` when all of its samples were left out.
@@ -29,7 +37,7 @@ pub type Handed = (Option<Batch>, Vec<Fault>);
 impl Run {
     pub(super) fn new(crew: Arc<Crew>, work: Arc<Work>, epoch: u32) -> Result<Self> {
         let line = crew.join(Arc::clone(&work), epoch, 0)?;
-        Ok(Self { crew, work, line, handed_over: Mutex::new(None) })
+        Ok(Self { crew, work, line, clock: Mutex::default() })
     }
 
     /// Asks for a batch of these samples, behind all that were asked for before.
@@ -47,9 +55,9 @@ impl Run {
     /// An error is that of this batch alone: the next ones come.
     pub fn next(&self, limit: Option<Duration>) -> Result<Handed> {
         let _span = trace::span("data", "wait for a batch");
-        let began = Instant::now();
-        let busy = lock(&self.handed_over).map_or(Duration::ZERO, |last| began - last);
-        let deadline = limit.and_then(|limit| began.checked_add(limit));
+        let now = Instant::now();
+        let asked = *lock(&self.clock).asked.get_or_insert(now);
+        let deadline = limit.and_then(|limit| now.checked_add(limit));
         let taken = self.crew.wait_for(self.line, deadline, |line| {
             if line.open_batches() == 0 { Some(None) } else { line.take().map(Some) }
         })?;
@@ -57,20 +65,31 @@ impl Run {
         let message = "no batch was submitted that has not been taken";
         let (batch, faults) = taken.ok_or_else(|| Error::invalid(message))?;
         let samples = batch.as_ref().ok().and_then(Option::as_ref);
-        let samples = samples.map_or(0, |batch| batch.indices.len());
-        self.work.tally.handed_over(samples, began.elapsed(), busy);
+        self.handed_over(asked, samples.map_or(0, |batch| batch.indices.len()));
         self.work.tally.bad(faults.clone());
-        *lock(&self.handed_over) = Some(Instant::now());
         Ok((batch?, faults))
     }
 
+    fn handed_over(&self, asked: Instant, samples: usize) {
+        let now = Instant::now();
+        let last = std::mem::replace(
+            &mut *lock(&self.clock),
+            Clock { handed_over: Some(now), asked: None },
+        );
+        let busy = last.handed_over.map_or(Duration::ZERO, |last| asked - last);
+        self.work.tally.handed_over(samples, now - asked, busy);
+    }
+
+    /// What the next batch waits for, for people.
+    pub fn held_up_by(&self) -> String {
+        let now = Some(Instant::now());
+        let held = self.crew.wait_for(self.line, now, |line| Some(Line::held_up_by(line)));
+        held.ok().flatten().flatten().unwrap_or_default()
+    }
+
     fn timed_out(&self, limit: Option<Duration>) -> Error {
-        let held = self
-            .crew
-            .wait_for(self.line, Some(Instant::now()), |line| Some(Line::held_up_by(line)));
-        let held = held.ok().flatten().flatten().unwrap_or_default();
-        let message = format!("no batch came within {:?}: {held}", limit.unwrap_or_default());
-        Error::new(Kind::Timeout, message)
+        let (limit, held) = (limit.unwrap_or_default(), self.held_up_by());
+        Error::new(Kind::Timeout, format!("no batch came within {limit:?}: {held}"))
     }
 }
 
