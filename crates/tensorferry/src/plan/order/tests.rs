@@ -11,13 +11,14 @@ struct Recorded {
     shares: Vec<Share>,
 }
 
-/// The first draws after a seed.
+/// The first draws after a seed: lower 31 bits of 32, then lower 63 of 64.
 #[derive(Deserialize)]
 struct Words {
     seed: u64,
     first: Vec<u32>,
     count: usize,
     checksum: u64,
+    wide: Vec<u64>,
 }
 
 #[derive(Deserialize)]
@@ -61,11 +62,13 @@ fn checksum(order: &[u32]) -> u64 {
 fn words_are_those_of_torch() {
     let words = recorded().words;
     assert!(words.len() >= 4);
-    for Words { seed, first, count, checksum: expected } in words {
+    for Words { seed, first, count, checksum: expected, wide } in words {
         let mut generator = Mt19937::new(seed);
-        let drawn: Vec<_> = (0..count).map(|_| generator.next_u32()).collect();
+        let drawn: Vec<_> = (0..count).map(|_| generator.next_u32() & (u32::MAX >> 1)).collect();
         assert_eq!(drawn[..first.len()], first, "seed {seed}");
         assert_eq!(checksum(&drawn), expected, "seed {seed}");
+        let drawn: Vec<_> = wide.iter().map(|_| generator.next_u64() & (u64::MAX >> 1)).collect();
+        assert_eq!(drawn, wide, "seed {seed}");
     }
 }
 
