@@ -5,6 +5,8 @@
 //! that it can be tested exhaustively, replayed over recorded runs, and compared with its rivals and
 //! with the best that hindsight could have done.
 //!
-//! So far: [`tools`], which way an object takes to and from a file.
+//! So far: [`tools`], which way an object takes to and from a file; [`threads`], how many threads of a
+//! loader load, for whom, and how many prepare.
 
+pub mod threads;
 pub mod tools;
