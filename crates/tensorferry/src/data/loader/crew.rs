@@ -7,8 +7,8 @@
 //!
 //! *Whose task?* That of the line with the fewest batches ready, then of the one served least: the
 //! consumer that would wait first is helped first. *Which kind?* Loading, as long as fewer threads
-//! load for the line than were planned; then preparing; then, unless the split is static, whatever
-//! there is, so that no thread is idle while there is work.
+//! load for the line than [planned](super::roles); then preparing; then, unless the split is static,
+//! whatever there is, so that no thread is idle while there is work.
 //!
 //! Threads are made when the first run needs them. They are never waited for: one may be stuck in a
 //! read from a source that stalls. A closed crew takes no more tasks, and its threads end by
@@ -20,10 +20,12 @@ use std::time::Instant;
 
 use super::config::Mode;
 use super::line::{Line, Task, What};
+use super::roles::{Kind, Roles};
 use super::work::Work;
 use crate::data::recipe::Scratch;
-use crate::error::{Error, Kind, Result};
+use crate::error::{self, Error, Result};
 use crate::memory::process_id;
+use crate::plan::threads::Machine;
 use crate::sync::{Condvar, Mutex, MutexGuard, lock, wait};
 
 /// Threads that load and prepare; see the [module](self).
@@ -40,18 +42,15 @@ pub(super) struct Shared {
 
 /// Lines and threads, guarded by the crew's lock.
 pub(super) struct State {
-    pub lines: Vec<Line>,
-    threads: Threads,
+    lines: Vec<Line>,
+    roles: Roles,
+    /// Threads that were made.
+    made: usize,
+    /// Threads that load now, and that prepare now.
+    loading: usize,
+    preparing: usize,
     next_line: u64,
     closed: bool,
-}
-
-struct Threads {
-    wanted: usize,
-    made: usize,
-    mode: Mode,
-    cores: usize,
-    preparing: usize,
 }
 
 impl Crew {
@@ -61,8 +60,15 @@ impl Crew {
             return Err(Error::invalid("a crew needs at least one thread"));
         }
         let cores = thread::available_parallelism().map_or(1, usize::from);
-        let threads = Threads { wanted: threads, made: 0, mode, cores, preparing: 0 };
-        let state = State { lines: Vec::new(), threads, next_line: 0, closed: false };
+        let state = State {
+            lines: Vec::new(),
+            roles: Roles::new(mode, Machine { threads, cores }),
+            made: 0,
+            loading: 0,
+            preparing: 0,
+            next_line: 0,
+            closed: false,
+        };
         let shared = Shared { state: Mutex::new(state), work: Condvar::new() };
         Ok(Arc::new(Self { shared: Arc::new(shared), process: process_id(), mode }))
     }
@@ -78,6 +84,7 @@ impl Crew {
         let id = state.next_line;
         state.next_line += 1;
         state.lines.push(Line::new(id, work, epoch, passed));
+        state.replan();
         self.man(&mut state)?;
         Ok(id)
     }
@@ -86,11 +93,21 @@ impl Crew {
     pub(super) fn leave(&self, id: u64) {
         if let Ok(mut state) = self.lock() {
             state.lines.retain(|line| line.id != id);
+            state.replan();
+            drop(state);
+            self.shared.work.notify_all();
         }
     }
 
     pub(super) fn submit(&self, id: u64, indices: &[u32]) -> Result<()> {
-        self.lock()?.line(id)?.submit(indices);
+        let mut state = self.lock()?;
+        let line = state.line(id)?;
+        let first = line.open_batches() == 0;
+        line.submit(indices);
+        if first {
+            state.replan();
+        }
+        drop(state);
         self.shared.work.notify_all();
         Ok(())
     }
@@ -107,6 +124,8 @@ impl Crew {
             let line = state.line(id)?;
             if let Some(taken) = take(line) {
                 // The window has moved: there may be work for everybody.
+                let State { lines, roles, .. } = &mut *state;
+                roles.taken(lines);
                 drop(state);
                 self.shared.work.notify_all();
                 return Ok(Some(taken));
@@ -125,20 +144,20 @@ impl Crew {
         if self.process != process_id() {
             let message = "this loader was made before the fork, and its threads are not here; make \
                            a new one in this process";
-            return Err(Error::new(Kind::Closed, message));
+            return Err(Error::new(error::Kind::Closed, message));
         }
         Ok(lock(&self.shared.state))
     }
 
     /// Starts the threads that are missing.
     fn man(&self, state: &mut State) -> Result<()> {
-        while state.threads.made < state.threads.wanted {
+        while state.made < state.roles.machine.threads {
             let shared = Arc::clone(&self.shared);
             let builder = thread::Builder::new().name("ferry-data".into());
             match builder.spawn(move || work_until_closed(&shared)) {
-                Ok(_) => state.threads.made += 1,
+                Ok(_) => state.made += 1,
                 // Fewer threads are slower; none at all would never finish.
-                Err(_) if state.threads.made > 0 => return Ok(()),
+                Err(_) if state.made > 0 => return Ok(()),
                 Err(error) => return Err(Error::from_io(error, "can't start a thread")),
             }
         }
@@ -160,43 +179,53 @@ impl Drop for Crew {
 impl State {
     fn line(&mut self, id: u64) -> Result<&mut Line> {
         let line = self.lines.iter_mut().find(|line| line.id == id);
-        line.ok_or_else(|| Error::new(Kind::Closed, "this run of the loader is over"))
+        line.ok_or_else(|| Error::new(error::Kind::Closed, "this run of the loader is over"))
+    }
+
+    fn replan(&mut self) {
+        self.roles.plan(&self.lines);
     }
 
     /// The most urgent task, if a thread may take one now.
     fn choose(&mut self) -> Option<Task> {
-        self.lines.sort_by_key(|line| (line.ready_batches(), line.served));
-        let split = self.threads.quotas(self.lines.len());
-        let load =
-            |line: &&mut Line| line.loading < split.load && line.can_load() && line.has_hands();
-        if let Some(line) = self.lines.iter_mut().find(load) {
-            return line.next_load();
+        let places = self.by_urgency();
+        let roles = &self.roles;
+        let in_role = |(at, line): &(usize, &Line)| roles.may_load(*at, line) && line.can_load();
+        if let Some(at) = self.find(&places, in_role) {
+            return self.load(at);
         }
-        let prepare = |line: &&mut Line| line.can_prepare() && line.has_hands();
-        if self.threads.preparing < split.prepare
-            && let Some(line) = self.lines.iter_mut().find(prepare)
+        if roles.may_prepare(self.preparing)
+            && let Some(at) = self.find(&places, |(_, line)| line.can_prepare())
         {
-            self.threads.preparing += 1;
-            return line.next_prepare();
+            let task = self.lines[at].next_prepare()?;
+            self.preparing += 1;
+            return Some(Task { beside: self.preparing, ..task });
         }
-        let any = |line: &&mut Line| line.can_load() && line.has_hands();
-        let helps = self.threads.mode == Mode::Auto;
-        helps.then(|| self.lines.iter_mut().find(any)).flatten().and_then(Line::next_load)
+        let help = self.roles.may_help().then(|| self.find(&places, |(_, line)| line.can_load()));
+        self.load(help.flatten()?)
     }
-}
 
-struct Quotas {
-    load: usize,
-    prepare: usize,
-}
+    /// Places of lines, the one that is served next first: whose consumer would wait first, or, where
+    /// nobody is to be preferred, who was served least.
+    fn by_urgency(&self) -> Vec<usize> {
+        let mut places: Vec<_> = (0..self.lines.len()).collect();
+        let even = self.roles.mode == Mode::Static;
+        places.sort_by_key(|at| {
+            let line = &self.lines[*at];
+            (if even { 0 } else { line.ready_batches() }, line.served)
+        });
+        places
+    }
 
-impl Threads {
-    fn quotas(&self, lines: usize) -> Quotas {
-        let half = (self.wanted / 2).max(1);
-        match self.mode {
-            Mode::Static => Quotas { load: (half / lines.max(1)).max(1), prepare: half },
-            Mode::Auto => Quotas { load: 1, prepare: self.cores.min(self.wanted) },
-        }
+    fn find(&self, places: &[usize], fits: impl Fn(&(usize, &Line)) -> bool) -> Option<usize> {
+        let lines = places.iter().map(|at| (*at, &self.lines[*at]));
+        lines.into_iter().find(|line| line.1.has_hands() && fits(line)).map(|(at, _)| at)
+    }
+
+    fn load(&mut self, at: usize) -> Option<Task> {
+        let task = self.lines[at].next_load()?;
+        self.loading += 1;
+        Some(Task { beside: self.loading, ..task })
     }
 }
 
@@ -215,11 +244,15 @@ fn work_until_closed(shared: &Shared) {
 
 /// Does a task without the lock, and tells its line with it.
 fn carry_out<'a>(shared: &'a Shared, task: Task, scratch: &mut Scratch) -> MutexGuard<'a, State> {
-    let Task { line: id, ticket, index, now, work, what } = task;
+    let Task { line: id, ticket, index, now, beside, work, what } = task;
+    let began = Instant::now();
+    let bytes = work.source.bytes(index as usize);
     match what {
         What::Load => {
             let loaded = work.load(index, now);
             let mut state = lock(&shared.state);
+            state.loading -= 1;
+            state.roles.observe(Kind::Load, bytes, beside, began.elapsed().as_secs_f64());
             if let Ok(line) = state.line(id) {
                 line.loaded(ticket, index, loaded);
                 shared.work.notify_one();
@@ -231,7 +264,8 @@ fn carry_out<'a>(shared: &'a Shared, task: Task, scratch: &mut Scratch) -> Mutex
             // Whoever takes the batch must be the only one who has it.
             drop((loaded, making));
             let mut state = lock(&shared.state);
-            state.threads.preparing -= 1;
+            state.preparing -= 1;
+            state.roles.observe(Kind::Prepare, bytes, beside, began.elapsed().as_secs_f64());
             if let Ok(line) = state.line(id) {
                 line.prepared(ticket, index, prepared);
             }

@@ -13,6 +13,7 @@ use crate::data::cache::Origin;
 use crate::data::sample::Raw;
 use crate::error::{Error, Result};
 use crate::plan::eviction::Moment;
+use crate::plan::threads::Consumer;
 use crate::sync::Condvar;
 
 /// A place in a batch: earlier ones are more urgent.
@@ -28,11 +29,13 @@ pub(super) struct Task {
     pub ticket: Ticket,
     pub index: u32,
     pub now: Moment,
+    /// Threads that do the same kind of work, this one included.
+    pub beside: usize,
     pub work: Arc<Work>,
     pub what: What,
 }
 
-/// The two kinds of work.
+/// The work itself.
 pub(super) enum What {
     Load,
     Prepare { loaded: (Raw, Origin), making: Arc<Making> },
@@ -60,7 +63,15 @@ pub(super) struct Line {
     to_prepare: BTreeMap<Ticket, (Raw, Origin)>,
     /// Stored bytes of samples that are being loaded or loaded and not prepared.
     ahead_bytes: u64,
+    /// The consumer's own seconds for a batch, lately.
+    train_seconds: f64,
 }
+
+/// How much the last batch counts in what a consumer's time is believed to be.
+const LATEST: f64 = 0.2;
+
+/// Samples whose size says what is usual in a line.
+const SAMPLES_ASKED: usize = 64;
 
 impl Line {
     pub fn new(id: u64, work: Arc<Work>, epoch: u32, passed: u64) -> Self {
@@ -78,6 +89,7 @@ impl Line {
             to_load: BTreeSet::new(),
             to_prepare: BTreeMap::new(),
             ahead_bytes: 0,
+            train_seconds: 0.0,
         }
     }
 
@@ -96,9 +108,25 @@ impl Line {
         self.open.len()
     }
 
-    /// Stored bytes of samples that wait to be loaded, by their mean.
-    pub fn queued(&self) -> usize {
-        self.to_load.len()
+    /// The consumer was busy for so long with its last batch.
+    pub fn was_busy(&mut self, seconds: f64) {
+        self.train_seconds += LATEST * (seconds - self.train_seconds);
+    }
+
+    /// This line as the planner sees it.
+    pub fn consumer(&self) -> Consumer {
+        let next = self.open.iter().flat_map(|open| &open.slots).take(SAMPLES_ASKED);
+        let (count, bytes) = next.fold((0, 0), |(count, bytes), slot| {
+            (count + 1, bytes + self.work.source.bytes(slot.index as usize))
+        });
+        let sample_bytes = bytes.checked_div(count).unwrap_or(0);
+        Consumer {
+            queued_bytes: sample_bytes.max(1) * self.to_load.len() as u64,
+            sample_bytes,
+            batch: self.open.front().map_or(0, |open| open.slots.len()),
+            train_seconds: self.train_seconds,
+            ready: self.ready_batches(),
+        }
     }
 
     /// Whether one more thread may work for this line.
@@ -211,6 +239,7 @@ impl Line {
             ticket,
             index,
             now: Moment { epoch: self.epoch, position },
+            beside: 1,
             work: Arc::clone(&self.work),
             what,
         }

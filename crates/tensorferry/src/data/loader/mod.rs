@@ -28,6 +28,7 @@ mod config;
 mod crew;
 mod line;
 mod open;
+mod roles;
 mod run;
 mod tally;
 mod work;

@@ -56,28 +56,33 @@ impl Run {
     pub fn next(&self, limit: Option<Duration>) -> Result<Handed> {
         let _span = trace::span("data", "wait for a batch");
         let now = Instant::now();
-        let asked = *lock(&self.clock).asked.get_or_insert(now);
+        let (asked, busy) = self.asked(now);
         let deadline = limit.and_then(|limit| now.checked_add(limit));
         let taken = self.crew.wait_for(self.line, deadline, |line| {
-            if line.open_batches() == 0 { Some(None) } else { line.take().map(Some) }
+            if line.open_batches() == 0 {
+                return Some(None);
+            }
+            let taken = line.take()?;
+            line.was_busy(busy.as_secs_f64());
+            Some(Some(taken))
         })?;
         let Some(taken) = taken else { return Err(self.timed_out(limit)) };
         let message = "no batch was submitted that has not been taken";
         let (batch, faults) = taken.ok_or_else(|| Error::invalid(message))?;
         let samples = batch.as_ref().ok().and_then(Option::as_ref);
-        self.handed_over(asked, samples.map_or(0, |batch| batch.indices.len()));
+        let samples = samples.map_or(0, |batch| batch.indices.len());
+        let handed_over = Instant::now();
+        self.work.tally.handed_over(samples, handed_over - asked, busy);
         self.work.tally.bad(faults.clone());
+        *lock(&self.clock) = Clock { handed_over: Some(handed_over), asked: None };
         Ok((batch?, faults))
     }
 
-    fn handed_over(&self, asked: Instant, samples: usize) {
-        let now = Instant::now();
-        let last = std::mem::replace(
-            &mut *lock(&self.clock),
-            Clock { handed_over: Some(now), asked: None },
-        );
-        let busy = last.handed_over.map_or(Duration::ZERO, |last| asked - last);
-        self.work.tally.handed_over(samples, now - asked, busy);
+    /// Since when the consumer waits, and for how long it was busy before.
+    fn asked(&self, now: Instant) -> (Instant, Duration) {
+        let mut clock = lock(&self.clock);
+        let asked = *clock.asked.get_or_insert(now);
+        (asked, clock.handed_over.map_or(Duration::ZERO, |last| asked - last))
     }
 
     /// What the next batch waits for, for people.

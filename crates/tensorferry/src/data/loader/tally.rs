@@ -43,9 +43,16 @@ pub struct Stats {
     pub load_threads: usize,
     /// Threads that prepare, for all consumers, as planned.
     pub prepare_threads: usize,
-    /// How often the plan changed.
+    /// How often that plan changed.
     pub replans: u64,
+    /// Seconds of a batch, of the consumer that waits longest, as planned.
+    pub predicted_batch_seconds: Option<f64>,
+    /// Seconds of a batch, lately.
+    pub measured_batch_seconds: Option<f64>,
 }
+
+/// How much the last batch counts in what is told of late ones.
+const LATEST: f64 = 0.1;
 
 /// Counts while threads work.
 #[derive(Debug, Default)]
@@ -78,6 +85,18 @@ impl Tally {
             stats.samples += samples as u64;
             stats.waited_seconds += waited.as_secs_f64();
             stats.consumer_seconds += busy.as_secs_f64();
+            let seconds = (waited + busy).as_secs_f64();
+            let lately = stats.measured_batch_seconds.get_or_insert(seconds);
+            *lately += LATEST * (seconds - *lately);
+        });
+    }
+
+    pub(super) fn planned(&self, load: usize, prepare: usize, predicted: Option<f64>) {
+        self.count(|stats| {
+            let changed = (load, prepare) != (stats.load_threads, stats.prepare_threads);
+            stats.replans += u64::from(changed);
+            (stats.load_threads, stats.prepare_threads) = (load, prepare);
+            stats.predicted_batch_seconds = predicted.or(stats.predicted_batch_seconds);
         });
     }
 
