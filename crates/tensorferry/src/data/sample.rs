@@ -28,7 +28,11 @@ pub struct Raw {
 #[derive(Clone)]
 enum Body {
     Memory(Arc<Vec<u8>>),
-    Stored { file: Arc<File>, start: u64 },
+    /// Where in the file each field starts; they need not lie next to each other.
+    Stored {
+        file: Arc<File>,
+        starts: Arc<[u64]>,
+    },
 }
 
 /// One field of a [`Raw`] sample.
@@ -64,7 +68,17 @@ impl Raw {
 
     /// A sample with one field that is still in a file.
     pub fn stored(file: Arc<File>, start: u64, len: u64) -> Self {
-        Self { body: Body::Stored { file, start }, ends: Arc::from([len]) }
+        Self::scattered(file, &[(start, len)])
+    }
+
+    /// A sample whose fields are still in a file: where each starts, and how many bytes it has.
+    pub fn scattered(file: Arc<File>, fields: &[(u64, u64)]) -> Self {
+        let starts = fields.iter().map(|(start, _)| *start).collect();
+        let ends = fields.iter().scan(0, |end, (_, len)| {
+            *end += len;
+            Some(*end)
+        });
+        Self { ends: ends.collect(), body: Body::Stored { file, starts } }
     }
 
     /// How many bytes it has.
@@ -88,17 +102,22 @@ impl Raw {
         let end = self.ends[at];
         match &self.body {
             Body::Memory(bytes) => Field::Memory(&bytes[start as usize..end as usize]),
-            Body::Stored { file, start: first } => {
-                Field::Stored { file, start: first + start, len: end - start }
+            Body::Stored { file, starts } => {
+                Field::Stored { file, start: starts[at], len: end - start }
             }
         }
     }
 
     /// The same sample with all of its bytes in memory, so that a cache can hold it.
     pub fn in_memory(&self) -> Result<Self> {
-        let Body::Stored { file, start } = &self.body else { return Ok(self.clone()) };
+        let Body::Stored { file, starts } = &self.body else { return Ok(self.clone()) };
         let mut bytes = vec![0; self.bytes() as usize];
-        read_exact(file, *start, &mut bytes)?;
+        let mut left = bytes.as_mut_slice();
+        for (at, start) in starts.iter().enumerate() {
+            let (field, rest) = left.split_at_mut(self.field(at).len() as usize);
+            read_exact(file, *start, field)?;
+            left = rest;
+        }
         Ok(Self { body: Body::Memory(Arc::new(bytes)), ends: Arc::clone(&self.ends) })
     }
 
@@ -257,5 +276,16 @@ mod tests {
         assert_eq!(&some, b"345");
         assert_eq!(raw.in_memory().unwrap().as_memory().unwrap(), b"234567");
         assert_eq!(raw.field(0).read_at(4, &mut some).unwrap_err().kind(), Kind::Truncated);
+    }
+
+    #[test]
+    fn fields_in_a_file_may_lie_apart_and_in_another_order() {
+        let mut file = tempfile::tempfile().unwrap();
+        file.write_all(b"cls__image").unwrap();
+        let raw = Raw::scattered(Arc::new(file), &[(5, 5), (0, 3)]);
+        assert_eq!(&*raw.field(0).all().unwrap(), b"image");
+        assert_eq!(&*raw.field(1).all().unwrap(), b"cls");
+        assert_eq!(raw.ends(), [5, 8]);
+        assert_eq!(raw.in_memory().unwrap().as_memory().unwrap(), b"imagecls");
     }
 }

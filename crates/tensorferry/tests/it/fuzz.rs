@@ -13,6 +13,7 @@ mod bodies {
     pub mod header_decode;
     pub mod size_parse;
     pub mod structure_parse;
+    pub mod tar_index;
 }
 
 const MUTATIONS: usize = 2000;
@@ -55,4 +56,9 @@ fn seeds_of_checkpoints_and_their_mutations_are_loaded_as_they_are_or_are_errors
 #[test]
 fn seeds_of_dictionaries_and_their_mutations_decide_and_learn_or_are_errors() {
     replay::replay("dictionary_from_json", MUTATIONS, bodies::dictionary_from_json::run);
+}
+
+#[test]
+fn seeds_of_tars_and_their_mutations_give_whole_samples_inside_of_them_or_errors() {
+    replay::replay("tar_index", MUTATIONS, bodies::tar_index::run);
 }

@@ -9,4 +9,5 @@ mod device;
 mod fuzz;
 mod io;
 mod metrics;
+mod source;
 mod tree;

@@ -3,6 +3,37 @@
 //! A source is a list of samples, made once when it is opened and fixed from then on; fetching one
 //! gives its stored bytes. It is called by many threads at once and waits for storage in the thread
 //! that calls.
+//!
+//! ```text
+//!   Spec ─open─► Folder   ImageFolder's tree         ┐
+//!                Tar      shards of members          ├─► Store: local, remote
+//!                Files    paths, URLs, patterns      ┘
+//!                Throttled, Faulty   around any source: a slow one, a broken one
+//! ```
+//!
+//! Who fails when: what makes the list wrong (no such directory, a shard that is cut, credentials
+//! refused) fails when the source is opened, because every index behind it would mean another sample.
+//! What is wrong with one sample (gone, cut, changed since, a field missing) fails when it is
+//! fetched, so that a loader can pass over it.
+
+mod faulty;
+mod files;
+mod folder;
+mod names;
+mod pattern;
+mod side;
+mod spec;
+pub mod store;
+mod tar;
+mod throttled;
+
+pub use faulty::{Fault, Faulty};
+pub use files::{Files, Labels};
+pub use folder::Folder;
+pub use names::Names;
+pub use spec::{Paths, Spec, open};
+pub use tar::{Progress, Scanned, Tar, TarOptions, scan_tar};
+pub use throttled::Throttled;
 
 use super::sample::Raw;
 use crate::error::Result;
@@ -29,6 +60,16 @@ pub trait Source: Send + Sync {
 
     /// What the sample is labelled with.
     fn label(&self, index: usize) -> Label;
+
+    /// The names of the classes, if labels are their numbers.
+    fn classes(&self) -> &[String] {
+        &[]
+    }
+
+    /// What was found to be wrong when the list was made and is left out of it.
+    fn warnings(&self) -> &[String] {
+        &[]
+    }
 
     /// The stored bytes of a sample. Errors name it.
     fn fetch(&self, index: usize) -> Result<Raw>;
