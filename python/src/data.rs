@@ -31,7 +31,12 @@ impl Source {
     /// Opens what the JSON text describes.
     #[new]
     fn new(py: Python<'_>, spec: &str) -> PyResult<Self> {
-        guarded(py, || sources::open(&Spec::parse(spec)?)).map(Self)
+        guarded(py, || {
+            let spec: Spec = serde_json::from_str(spec)
+                .map_err(|error| Error::invalid(format!("the dataset is described wrongly: {error}")))?;
+            sources::open(&spec, &|_| {})
+        })
+        .map(Self)
     }
 
     fn __len__(&self) -> usize {
@@ -74,9 +79,9 @@ impl Source {
         self.0.classes().to_vec()
     }
 
-    /// Whether samples come over a network.
-    fn is_remote(&self) -> bool {
-        self.0.is_remote()
+    /// What was left out of the list because it is damaged.
+    fn warnings(&self) -> Vec<String> {
+        self.0.warnings().to_vec()
     }
 }
 

@@ -29,8 +29,8 @@ CACHE_SHARE = 4
 class Core:
     """Hands indices to the core's threads, and makes tensors of what comes back."""
 
-    def __init__(self, source: _lib.Source, options: Options) -> None:
-        self._source, self._options = source, options
+    def __init__(self, source: _lib.Source, options: Options, *, is_remote: bool) -> None:
+        self._source, self._options, self._is_remote = source, options, is_remote
         self._process = os.getpid()
         self._loader = self._make()
 
@@ -47,7 +47,7 @@ class Core:
                 "threads": options.threads,
                 "on_error": options.on_error,
                 "cache_policy": options.cache_policy,
-                "cache_bytes": _cache_bytes(self._source, options.cache_limit),
+                "cache_bytes": _cache_bytes(options.cache_limit, is_remote=self._is_remote),
                 "cache_dir": _cache_dir(options),
                 "decoded": options.cache == "decoded",
             },
@@ -182,11 +182,11 @@ def _chain(transform: Any) -> Transform:
     return Compose(transform) if isinstance(transform, list | tuple) else check(transform)
 
 
-def _cache_bytes(source: _lib.Source, limit: int | None) -> int:
+def _cache_bytes(limit: int | None, *, is_remote: bool) -> int:
     """Local files are in the kernel's cache already; what is far away is worth keeping."""
     if limit is not None:
         return limit
-    return _free_memory() // CACHE_SHARE if source.is_remote() else 0
+    return _free_memory() // CACHE_SHARE if is_remote else 0
 
 
 def _free_memory() -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from typing import Any, TypeAlias
@@ -20,6 +21,8 @@ class Stored:
     def __init__(self, spec: Mapping[str, Any]) -> None:
         self._spec = dict(spec)
         self._source = _lib.Source(json.dumps(self._spec))
+        for each in self._source.warnings():
+            warnings.warn(each, stacklevel=3)
 
     def __len__(self) -> int:
         return len(self._source)
@@ -39,7 +42,12 @@ class Stored:
     def _engine(self, options: Options) -> Engine:
         from tensorferry._data.core import Core
 
-        return Core(self._source, options)
+        return Core(self._source, options, is_remote=self._is_remote)
+
+    @property
+    def _is_remote(self) -> bool:
+        """Whether samples come over a network, or as slowly."""
+        return "://" in json.dumps(self._spec) or self._spec["kind"] == "throttled"
 
     def __reduce__(self) -> Any:
         return _again, (type(self), self._spec)
