@@ -9,5 +9,6 @@ mod device;
 mod fuzz;
 mod io;
 mod metrics;
+mod recipe;
 mod source;
 mod tree;
