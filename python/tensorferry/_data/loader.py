@@ -6,7 +6,7 @@ import warnings
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Literal
 
 from tensorferry._data import arguments, choice, order, rng
 from tensorferry._data.bad import Ledger
@@ -22,13 +22,11 @@ from tensorferry._errors import Closed, InvalidInput
 if TYPE_CHECKING:
     import torch
 
-T_co = TypeVar("T_co", covariant=True)
-
 _FIXED = ("batch_size", "batch_sampler", "sampler", "drop_last", "dataset", "persistent_workers")
 """What torch's loader does not let one change either."""
 
 
-class DataLoader(Generic[T_co]):
+class DataLoader:
     """Batches of a dataset, in torch's order, made by threads.
 
     ``dataset``: one of ours (``ImageFolder``, ``TarShards``, ``Files``), whose samples are read and
@@ -213,7 +211,7 @@ class DataLoader(Generic[T_co]):
         index_sampler: Any = self.batch_sampler if self.batch_sampler is not None else self.sampler
         return len(index_sampler)
 
-    def __iter__(self) -> Iterator[T_co]:
+    def __iter__(self) -> Iterator[Any]:
         """Begins the next epoch, or what is left of the one that was loaded."""
         if self._closed:
             raise Closed("this DataLoader is closed")
