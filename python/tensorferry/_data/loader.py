@@ -244,7 +244,7 @@ class DataLoader:
 
     def state_dict(self) -> dict[str, Any]:
         """Where the latest iteration stands, as plain data: what was yielded, not what was read
-        ahead. The same on all ranks that have yielded as many batches."""
+        ahead. Any rank's will do for all ranks that have yielded as many batches."""
         return replace(self._state(), bad=self._ledger.plain()).plain()
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:

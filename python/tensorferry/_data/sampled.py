@@ -9,6 +9,7 @@ torch's global one as they were then, and must repeat itself: a checksum of what
 from __future__ import annotations
 
 import copy
+import itertools
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
@@ -135,6 +136,11 @@ class SampledCourse:
             of.base_seed = rng.draw_base_seed(of.generator)
         self.base_seed = of.base_seed
         self._places = {self._first: of.place(0)}
+        # An incomplete batch takes the sampler beyond its end, into the next epoch.
+        self._over_after: int | None = None
+        if state is not None and state.sampler is not None and state.sampler.get("over"):
+            self._items = iter(())
+            self._over_after = self._first
 
     def replay(self, state: State, checksum: int) -> None:
         """Passes over what was consumed already."""
@@ -146,11 +152,16 @@ class SampledCourse:
             how = "seed it alike, give it a torch.Generator, or state_dict and load_state_dict"
             raise InvalidInput(f"{what}; {how}")
         self._places = {self._first: checksum}
+        if self.eager:
+            # As when the epoch began: the first draw is made before the user goes on.
+            self._items = itertools.chain(list(islice(self._items, 1)), self._items)
 
     def batches(self) -> Iterator[tuple[int, Sequence[Any]]]:
         """The batches still to come."""
         for number, keys in enumerate(self._batched(), self._first):
             self._add(keys)
+            if self._wraps and len(keys) < (self._of.batch_size or 1):
+                self._over_after = number + 1
             self._places[number + 1] = self._of.place(self._checksum)
             if number not in self._beyond:
                 yield number, keys
@@ -167,6 +178,8 @@ class SampledCourse:
     def facts(self, passed: int) -> Facts:
         """To resume after a batch."""
         saved = self._of.saved(self._origin, self._places[passed])
+        if self._of.is_stateful and passed == self._over_after:
+            saved["over"] = True
         return Facts(self.base_seed, sampler=saved)
 
     @property
