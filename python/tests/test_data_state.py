@@ -199,15 +199,11 @@ def test_the_world_may_change_twice_in_one_epoch() -> None:
     for _ in range(40):
         taken: list[int] = []
         state = None
-        for _ in range(3):
-            world_size, size = cases.randint(1, 4), cases.randint(1, 2)
+        for _ in range(2):
+            world_size, size = cases.randint(1, 4), cases.randint(1, 2)  # At most 8 a step.
             loaders = ranks(world_size, size, state, num_workers=0)
-            if state is None:
-                whole = LENGTH // (world_size * size)
-            steps = min(1, whole)
-            taken += step(loaders, steps)
+            taken += step(loaders, 1)
             state = loaders[0].state_dict()
-        # The last change, so that what is left is divided without padding whatever came before.
         taken += step(ranks(5, 1, state, num_workers=0), 1000)
         assert sorted(taken) == list(range(LENGTH))
 

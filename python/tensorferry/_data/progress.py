@@ -41,7 +41,7 @@ class Progress:
     def update(self) -> None:
         """Shows it anew, if it was not just shown."""
         if self._clock() - self._shown >= UPDATE_SECONDS_MIN:
-            self._show("\r")
+            self._show("")
 
     def finish(self) -> None:
         """Shows how it ended."""
