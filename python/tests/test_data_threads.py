@@ -29,13 +29,6 @@ def ours() -> list[threading.Thread]:
     return [thread for thread in threading.enumerate() if thread.name.startswith("ferry-data")]
 
 
-@pytest.fixture(autouse=True)
-def _no_thread_is_left() -> Iterator[None]:
-    yield
-    gc.collect()
-    assert ours() == []
-
-
 class Point(NamedTuple):
     x: torch.Tensor
     name: str

@@ -51,8 +51,12 @@ class Crew:
             for number in range(size)
         ]
         _crews.add(self)
-        for thread in self._threads:
-            thread.start()
+        try:
+            for thread in self._threads:
+                thread.start()
+        except BaseException:
+            self.stop()
+            raise
 
     @property
     def size(self) -> int:
@@ -108,11 +112,14 @@ def _serve(
     except BaseException as error:
         error.add_note(f"in worker_init_fn({number})")
         failure = error
+    reason = f"worker_init_fn({number}) failed: {failure!r}"
     while (task := tasks.get()) is not None and not stopped:
         if failure is None:
             task.work()
         else:
             task.fail(failure)
+            # Once raised it refers, by its traceback, to all that must be collected to stop us.
+            failure = RuntimeError(reason)
         del task  # A thread that waits holds no batch.
 
 

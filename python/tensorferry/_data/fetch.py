@@ -147,6 +147,8 @@ class Job:
             self._done(self._batch())
 
     def _fetch(self, first: int, last: int) -> None:
+        if self._is_given_up():
+            raise Abandoned
         if self._fetcher.gets_many:
             self._samples = list(self._noted(None, self._fetcher.many, self._indices))
             return

@@ -215,11 +215,12 @@ class DataLoader:
         """Begins the next epoch, or what is left of the one that was loaded."""
         if self._closed:
             raise Closed("this DataLoader is closed")
-        loaded, self._loaded = self._loaded, None
-        start = loaded or self._between(self._epoch)
+        start = self._loaded or self._between(self._epoch)
         self._tell_epoch(own=False)
+        self._track = Track(start, self._order.begin(start.epoch, self._loaded))
+        # Not before: a state that could not be gone on with is not forgotten.
+        self._loaded = None
         self._epoch = start.epoch + 1
-        self._track = Track(start, self._order.begin(start.epoch, loaded))
         iteration = Iteration(
             self._engine,
             self._track,

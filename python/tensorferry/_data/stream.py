@@ -187,7 +187,7 @@ class StreamRun:
 
     def close(self) -> None:
         """Stops reading."""
-        self._hall.put(None)
+        self._hall.close()
         self._crew.stop()
 
 

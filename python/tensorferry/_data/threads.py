@@ -81,24 +81,31 @@ class Hall:
         self._finished: SimpleQueue[Batch | None] = SimpleQueue()
         self._early: dict[int, Batch] = {}
         self._wanted = 0
+        self._closed = False
 
     @property
-    def put(self) -> Callable[[Batch | None], None]:
-        """Puts a batch; None closes the hall. Does not keep the hall alive."""
+    def put(self) -> Callable[[Batch], None]:
+        """Puts a batch. Does not keep the hall alive."""
         return self._finished.put
+
+    def close(self) -> None:
+        """Nothing more is taken; one who waits is woken."""
+        self._closed = True
+        self._finished.put(None)
 
     def next(self, timeout: float | None, waiting: dict[int, Sequence[Any]]) -> Batch:
         """Takes the next batch."""
         until = None if timeout is None else time.monotonic() + timeout
-        while self._wanted not in self._early:
+        while self._closed or self._wanted not in self._early:
+            if self._closed:
+                raise Closed("this iteration was closed; iterate over the DataLoader again")
             left = None if until is None else max(0.0, until - time.monotonic())
             try:
                 batch = self._finished.get(timeout=left)
             except Empty:
                 raise DataTimeout(_late(timeout, waiting, self._wanted)) from None
             if batch is None:
-                self._finished.put(None)
-                raise Closed("this iteration was closed; iterate over the DataLoader again")
+                continue
             if not self._in_order:
                 return batch
             self._early[batch.number] = batch
@@ -157,7 +164,7 @@ class ThreadRun:
 
     def close(self) -> None:
         """Gives up what was submitted."""
-        self._hall.put(None)
+        self._hall.close()
         _leave(self._left, self._stop)
 
 
