@@ -7,8 +7,7 @@ use super::split::Split;
 ///
 /// Takes on the order of `threads ^ consumers` steps: for tests and simulations.
 pub fn best(forecast: &Forecast) -> Option<Split> {
-    let compare = |a: &Split, b: &Split| forecast.score(a).compare(&forecast.score(b));
-    all(forecast).into_iter().min_by(compare)
+    all(forecast).into_iter().reduce(|a, b| forecast.better(a, b))
 }
 
 /// All splits in which nobody with work goes without a thread, and nobody else has one.

@@ -9,6 +9,9 @@ use std::cmp::Ordering;
 use super::portfolio::Portfolio;
 use super::split::{Consumer, Machine, Split};
 
+/// Of a step, by which two sums of the same seconds may differ.
+const ROUNDING: f64 = 1e-9;
+
 /// Seconds of one batch in each stage.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Stages {
@@ -52,12 +55,16 @@ pub struct Score {
 }
 
 impl Score {
-    /// The better one is less.
+    /// The better one is less. What is only rounded differently is equal.
     pub fn compare(&self, other: &Self) -> Ordering {
-        self.stall
-            .total_cmp(&other.stall)
-            .then(self.gap.total_cmp(&other.gap))
-            .then(self.lateness.total_cmp(&other.lateness))
+        let rounding = ROUNDING * self.iteration.max(other.iteration);
+        let differ = |a: f64, b: f64| match (a - b).abs() <= rounding {
+            true => Ordering::Equal,
+            false => a.total_cmp(&b),
+        };
+        differ(self.stall, other.stall)
+            .then(differ(self.gap, other.gap))
+            .then(differ(self.lateness, other.lateness))
     }
 }
 
@@ -134,6 +141,16 @@ impl Forecast {
         };
         let prepare = self.prepare_seconds(prepare);
         Stages { train: self.train[consumer], load, prepare }
+    }
+
+    /// The better of two splits is less.
+    pub fn compare(&self, a: &Split, b: &Split) -> Ordering {
+        self.score(a).compare(&self.score(b))
+    }
+
+    /// The better of two splits, the first if neither is.
+    pub fn better(&self, a: Split, b: Split) -> Split {
+        if self.compare(&b, &a).is_lt() { b } else { a }
     }
 
     /// How good a split is for the consumers that have work.

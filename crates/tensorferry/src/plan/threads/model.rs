@@ -1,9 +1,10 @@
 //! Seconds that one thread spends on a sample, by how many threads do the same at the time.
 //!
 //! Linear between measured points. A *point* is a running mean that forgets: a value weighs less with
-//! every later one, so that drift is followed. Points at counts that are not in use now would go stale;
-//! when the mean in use moves, they move with it, the more the longer they have not been seen. One that
-//! was not seen for very long is dropped, so that a bad hour is not held against a count forever.
+//! every later one. Points at counts that are not in use can't follow what changes, so they are dropped:
+//! at once when the mean of the latest values at a count in use leaves the mean of all by a factor of
+//! [`CHANGED`], for then the machine is another one; and after very long anyway, so that a bad hour is not
+//! held against a count forever.
 //!
 //! Beyond the points: fewer threads are in each other's way less, but are never taken to do more together
 //! than the fewest that were measured; more threads are as slow as the last slope says, and not slower at
@@ -13,12 +14,19 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::{Error, Kind, Result};
 
-/// Values over which a mean reaches back.
+/// Values over which a mean reaches back, and the mean of the latest ones.
 pub const WINDOW: f64 = 256.0;
+const LATEST_WINDOW: f64 = 64.0;
+/// The latest values lie off by this factor, either way, where they are no accident.
+pub const CHANGED: f64 = 1.5;
+/// Values that a mean counts for after a change, so that it comes to what holds now soon.
+const CHANGED_WEIGHT: f64 = 16.0;
+/// A point that is younger than so many values was measured in the change, not before it.
+const FRESH: u64 = 256;
 /// Thread counts that a model remembers; of more, the one not seen for longest goes.
 pub const POINTS_MAX: usize = 64;
 /// Values after which a point that got none of them is dropped.
-pub const FORGOTTEN: u64 = 1 << 16;
+pub const FORGOTTEN: u64 = 1 << 14;
 /// What a clock shows lies between these.
 const SECONDS: (f64, f64) = (1e-9, 1e6);
 
@@ -37,6 +45,8 @@ pub struct Model {
 struct Point {
     threads: usize,
     seconds: f64,
+    /// Of the latest values only.
+    latest: f64,
     /// Values in the mean, each counted for what is not forgotten of it.
     weight: f64,
     /// When its last own value came.
@@ -67,10 +77,11 @@ impl Model {
         let now = self.values;
         match self.points.binary_search_by_key(&threads, |point| point.threads) {
             Ok(at) => {
-                let moved = self.points[at].follow(seconds, now);
-                self.carry(at, moved);
+                if self.points[at].follow(seconds, now) {
+                    self.points.retain(|point| now - point.seen < FRESH);
+                }
             }
-            Err(at) => self.points.insert(at, Point { threads, seconds, weight: 1.0, seen: now }),
+            Err(at) => self.points.insert(at, Point::new(threads, seconds, now)),
         }
         self.drop_old();
     }
@@ -105,17 +116,6 @@ impl Model {
         first.seconds - slope.clamp(0.0, same_rate) * (first.threads - threads.max(1)) as f64
     }
 
-    /// Lets the other points follow a mean that moved by a factor, as far as they are stale.
-    fn carry(&mut self, from: usize, factor: f64) {
-        let now = self.values;
-        for (at, point) in self.points.iter_mut().enumerate() {
-            if at != from {
-                let stale = 1.0 - kept(now - point.seen);
-                point.seconds = (point.seconds * factor.powf(stale)).clamp(SECONDS.0, SECONDS.1);
-            }
-        }
-    }
-
     fn drop_old(&mut self) {
         let now = self.values;
         self.points.retain(|point| now - point.seen < FORGOTTEN);
@@ -127,13 +127,24 @@ impl Model {
 }
 
 impl Point {
-    /// Takes a value in; the factor by which the mean moved.
-    fn follow(&mut self, seconds: f64, now: u64) -> f64 {
-        let before = self.seconds;
-        self.weight = self.weight * kept(now - self.seen) + 1.0;
-        self.seconds += (seconds - before) / self.weight;
+    fn new(threads: usize, seconds: f64, now: u64) -> Self {
+        Self { threads, seconds, latest: seconds, weight: 1.0, seen: now }
+    }
+
+    /// Takes a value in; whether the latest ones tell of another machine.
+    fn follow(&mut self, seconds: f64, now: u64) -> bool {
+        let kept = (1.0 - 1.0 / WINDOW).powf((now - self.seen) as f64);
         self.seen = now;
-        self.seconds / before
+        self.weight = self.weight * kept + 1.0;
+        self.seconds += (seconds - self.seconds) / self.weight;
+        self.latest += (seconds - self.latest) / self.weight.min(LATEST_WINDOW);
+        let alike = (1.0 / CHANGED..CHANGED).contains(&(self.latest / self.seconds));
+        let changed = self.weight > LATEST_WINDOW && !alike;
+        if changed {
+            self.seconds = self.latest;
+            self.weight = CHANGED_WEIGHT;
+        }
+        changed
     }
 
     fn slope(&self, other: &Self) -> f64 {
@@ -142,15 +153,10 @@ impl Point {
 
     fn is_sound(&self, now: u64) -> bool {
         let clock = SECONDS.0..=SECONDS.1;
+        let means = clock.contains(&self.seconds) && clock.contains(&self.latest);
         let weight = 0.0..=WINDOW + 1.0;
-        let seen = self.seen <= now;
-        self.threads > 0 && clock.contains(&self.seconds) && weight.contains(&self.weight) && seen
+        self.threads > 0 && means && weight.contains(&self.weight) && self.seen <= now
     }
-}
-
-/// The share of a value's weight that is left after so many others.
-fn kept(values: u64) -> f64 {
-    (1.0 - 1.0 / WINDOW).powf(values as f64)
 }
 
 impl TryFrom<Stored> for Model {
@@ -233,14 +239,36 @@ mod tests {
         assert!((model.seconds(2).unwrap() - 4.0).abs() < 0.1);
     }
 
+    fn often(model: &mut Model, threads: usize, seconds: f64) {
+        (0..1000).for_each(|_| model.observe(threads, seconds));
+    }
+
     #[test]
-    fn points_that_are_not_in_use_go_with_the_one_that_is() {
+    fn what_was_measured_before_a_change_is_not_believed_after_it() {
+        for factor in [0.1, 3.0, 30.0] {
+            let mut model = Model::default();
+            often(&mut model, 4, 2.0);
+            often(&mut model, 2, 1.0);
+            often(&mut model, 2, factor);
+            assert!(near(model.seconds(4), model.seconds(2).unwrap()), "{factor}");
+        }
+    }
+
+    #[test]
+    fn a_count_that_was_first_tried_in_a_change_is_believed_after_it() {
         let mut model = Model::default();
-        (0..1000).for_each(|_| model.observe(4, 2.0));
-        (0..2000).for_each(|_| model.observe(2, 1.0));
-        (0..2000).for_each(|_| model.observe(2, 3.0));
-        let other = model.seconds(4).unwrap();
-        assert!((other - 6.0).abs() < 0.3, "three times slower, as its neighbour: {other}");
+        often(&mut model, 2, 1.0);
+        (0..200).for_each(|_| model.observe(4, 20.0));
+        often(&mut model, 2, 10.0);
+        assert!(near(model.seconds(4), 20.0));
+    }
+
+    #[test]
+    fn noise_does_not_make_a_model_forget_the_other_counts() {
+        let mut model = Model::default();
+        often(&mut model, 4, 2.0);
+        (0..5000).for_each(|at| model.observe(2, if at % 10 == 0 { 5.0 } else { 0.5 }));
+        assert!(near(model.seconds(4), 2.0));
     }
 
     #[test]
@@ -271,7 +299,7 @@ mod tests {
 
     #[test]
     fn what_does_not_hold_together_is_refused() {
-        let point = r#"{"threads":2,"seconds":1.0,"weight":1.0,"seen":1}"#;
+        let point = r#"{"threads":2,"seconds":1.0,"latest":1.0,"weight":1.0,"seen":1}"#;
         let read = |points: &str, values: u64| {
             serde_json::from_str::<Model>(&format!(r#"{{"points":[{points}],"values":{values}}}"#))
         };
@@ -280,7 +308,7 @@ mod tests {
         assert!(error.contains("delete the profile it is in"), "{error}");
         assert!(read(&format!("{point},{point}"), 1).is_err());
         assert!(read(&point.replace("2,", "0,"), 1).is_err());
-        assert!(read(&point.replace(":1.0,\"w", ":0.0,\"w"), 1).is_err());
+        assert!(read(&point.replace(":1.0,\"l", ":0.0,\"l"), 1).is_err());
         assert!(read(&point.replace("\"weight\":1.0", "\"weight\":-1.0"), 1).is_err());
     }
 

@@ -65,11 +65,7 @@ mod tests {
     #[test]
     fn no_more_threads_go_than_training_asks_for() {
         assert_eq!(give_way(8, stages(10.0)), 8);
-        assert_eq!(
-            give_way(8, stages(5.0)),
-            6,
-            "24 / 6 + 8 / 6 is still too long; 24 / 7 + 8 / 5 is less than 5.4"
-        );
+        assert_eq!(give_way(8, stages(5.4)), 6, "24 / 5 + 8 / 7 is more, 24 / 6 + 8 / 6 is not");
     }
 
     #[test]

@@ -3,7 +3,8 @@
 //! The search is exact in what counts first. Given how many threads load, the fairest share among the
 //! consumers is had greedily, and preparing has the rest, up to its peak; so trying every number of
 //! loading threads, which is the paper's step 2 carried through to both ends, meets a split of least
-//! stall, within the tolerance of the peak. The paper's own split is judged beside them.
+//! stall, within the tolerance of the peak. The paper's own split is judged beside them, and the best is
+//! polished thread by thread for the gap between consumers, where the search is not exact.
 //!
 //! *Noise.* Measurements tremble, and a thread that changes its role costs a little. So the last split
 //! stays while nobody waits, and until another is better by [`MARGIN`] of a step. What is chosen then is
@@ -155,10 +156,41 @@ fn best(forecast: &Forecast) -> Split {
         Split { prepare, load: load::share(threads, &most, need) }
     };
     let counts = forecast.busy().count()..forecast.machine().threads;
-    let splits = counts.map(loading).map(|split| (forecast.score(&split), split));
-    let paper = paper::split(forecast);
-    let first = (forecast.score(&paper), paper);
-    splits.fold(first, |best, next| if next.0.compare(&best.0).is_lt() { next } else { best }).1
+    let splits = counts.map(loading).chain([paper::split(forecast)]);
+    // The first is the one with the fewest loading, so that threads which bring nothing rest.
+    let best = splits.reduce(|a, b| forecast.better(a, b)).unwrap_or_default();
+    polished(forecast, best)
+}
+
+/// Moves one thread at a time from consumer to consumer, into rest or out of it, while that helps. The
+/// share of least stall may still leave a gap that a thread could close.
+fn polished(forecast: &Forecast, split: Split) -> Split {
+    let mut best = split;
+    for _ in 0..forecast.machine().threads {
+        let moved = neighbours(forecast, &best).into_iter().reduce(|a, b| forecast.better(a, b));
+        match moved {
+            Some(moved) if forecast.compare(&moved, &best).is_lt() => best = moved,
+            _ => break,
+        }
+    }
+    best
+}
+
+fn neighbours(forecast: &Forecast, split: &Split) -> Vec<Split> {
+    let rests = split.used() < forecast.machine().threads;
+    let moved = |from: Option<usize>, to: Option<usize>| {
+        let mut moved = split.clone();
+        from.into_iter().for_each(|consumer| moved.load[consumer] -= 1);
+        to.into_iter().for_each(|consumer| moved.load[consumer] += 1);
+        moved
+    };
+    let others: Vec<_> = forecast.busy().map(Some).chain([None]).collect();
+    let gives = |from: &Option<usize>| from.map_or(rests, |consumer| split.load[consumer] > 1);
+    let givers = others.iter().copied().filter(gives);
+    givers
+        .flat_map(|from| others.iter().map(move |to| (from, *to)))
+        .map(|(a, b)| moved(a, b))
+        .collect()
 }
 
 /// Whether leaving the last split for a better one is worth it.
