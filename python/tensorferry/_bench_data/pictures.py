@@ -16,7 +16,7 @@ from pathlib import Path
 CLASSES = 8
 SHARDS = 4
 QUALITY = 90
-GRAIN = 9.6
+GRAIN = 11.4
 """Noise that makes files of 500 x 375 about 82 KB long, as photographs of that size are."""
 
 
