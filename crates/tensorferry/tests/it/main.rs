@@ -8,4 +8,5 @@ mod device;
 mod fuzz;
 mod io;
 mod metrics;
+mod recipe;
 mod tree;
