@@ -58,9 +58,8 @@ impl Score {
     /// The better one is less. What is only rounded differently is equal.
     pub fn compare(&self, other: &Self) -> Ordering {
         let rounding = ROUNDING * self.iteration.max(other.iteration);
-        let differ = |a: f64, b: f64| match (a - b).abs() <= rounding {
-            true => Ordering::Equal,
-            false => a.total_cmp(&b),
+        let differ = |a: f64, b: f64| {
+            if (a - b).abs() <= rounding { Ordering::Equal } else { a.total_cmp(&b) }
         };
         differ(self.stall, other.stall)
             .then(differ(self.gap, other.gap))
