@@ -116,7 +116,7 @@ impl Forecast {
         (0..self.queues.len()).filter(|consumer| self.queues[*consumer] > 0)
     }
 
-    /// The most threads that may prepare when each of `load` threads loads: preparing is computing, so
+    /// The most threads that may prepare while `load` others load: preparing is computing, so
     /// no more than cores.
     pub fn prepare_max(&self, load: usize) -> usize {
         let left = self.machine.threads.saturating_sub(load);
