@@ -4,11 +4,12 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use pyo3::buffer::PyBuffer;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyList, PyTuple};
 use tensorferry::data::batch::{Batch, Column, Content};
 use tensorferry::data::loader::{self, Crew, Fault, Mode};
-use tensorferry::data::recipe::{self, Chain, Custom, Recipe, Step};
+use tensorferry::data::recipe::{self, Chain, Custom, Step};
 use tensorferry::data::sample::Layout;
 use tensorferry::data::source::{self, Label, Spec};
 use tensorferry::data::{cache, source as sources};
@@ -129,10 +130,9 @@ impl Loader {
         let source = Arc::clone(&source.0);
         guarded(py, move || {
             let chain = Chain::new(chain.into_iter().map(step).collect::<Result<Vec<_>>>()?);
-            let recipes: Result<Vec<Box<dyn Recipe>>> =
-                source.fields().iter().map(|ending| recipe::for_suffix(ending, &chain)).collect();
+            let recipes = recipe::for_fields(source.fields(), &chain)?;
             let crew = crew(how.threads.parse()?, how.workers)?;
-            loader::Loader::new(source, recipes?, config(how)?, crew)
+            loader::Loader::new(source, recipes, config(how)?, crew)
         })
         .map(Self)
     }
@@ -143,9 +143,21 @@ impl Loader {
         Ok(Run(Mutex::new(Some(Arc::new(run)))))
     }
 
-    /// Says what comes: the orders of this epoch and of the next ones.
-    fn foresee(&self, py: Python<'_>, epoch: u32, orders: Vec<Vec<u32>>) -> PyResult<()> {
-        guarded(py, move || self.0.foresee(epoch, &orders))
+    /// Whether anything is kept near.
+    fn caches(&self) -> bool {
+        !self.0.cache().is_off()
+    }
+
+    /// Says what comes: the orders of this epoch and of the next ones, as int64.
+    fn foresee(&self, py: Python<'_>, epoch: u32, orders: Vec<PyBuffer<i64>>) -> PyResult<()> {
+        let orders = orders.iter().map(|order| order.to_vec(py)).collect::<PyResult<Vec<_>>>()?;
+        guarded(py, move || {
+            let index = |index: i64| {
+                u32::try_from(index).map_err(|_| Error::invalid(format!("no sample is {index}")))
+            };
+            let orders = orders.into_iter().map(|order| order.into_iter().map(index).collect());
+            self.0.foresee(epoch, &orders.collect::<Result<Vec<_>>>()?)
+        })
     }
 
     /// Other nodes' caches to ask before the source.
@@ -180,7 +192,8 @@ fn config(how: How) -> Result<loader::Config> {
 
 fn step(given: Given) -> Result<Step> {
     match given {
-        Given::Text(text) => Step::from_json(&text),
+        Given::Text(text) => serde_json::from_str(&text)
+            .map_err(|error| Error::invalid(format!("a step of the transform is wrong: {error}"))),
         Given::Function(function) => {
             Ok(Step::Custom(Custom::new(move |layout, bytes| call(&function, &layout, bytes))))
         }

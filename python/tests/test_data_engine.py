@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import gc
-import threading
 import weakref
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+from conftest import threads_of_loaders
 from data_cases import Numbers
 
 import tensorferry as ferry
@@ -117,4 +117,4 @@ def test_a_run_outlives_the_last_reference_to_its_engine_and_then_both_go() -> N
         del run
         gc.collect()
         assert gone() is None
-        assert not [each for each in threading.enumerate() if each.name.startswith("ferry-data")]
+        assert threads_of_loaders() == []

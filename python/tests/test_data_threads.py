@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 import pytest
 import torch
+from conftest import threads_of_loaders, wait_for_threads
 from data_cases import Numbers, flat, seen
 from torch.utils.data import DataLoader as TorchLoader
 from torch.utils.data import Dataset, IterableDataset, TensorDataset
@@ -23,10 +24,6 @@ from tensorferry.data import get_worker_info
 
 LIMIT_SECONDS = 60.0
 """A wait that lasts this long is a hang."""
-
-
-def ours() -> list[threading.Thread]:
-    return [thread for thread in threading.enumerate() if thread.name.startswith("ferry-data")]
 
 
 class Point(NamedTuple):
@@ -146,13 +143,13 @@ def test_out_of_order_a_slow_batch_holds_nobody_up() -> None:
 def test_threads_are_gone_after_the_end_a_break_and_an_exception() -> None:
     loader = ferry.DataLoader(Numbers(100), 2, num_workers=3)
     iteration = iter(loader)
-    assert len(ours()) == 3
+    assert len(threads_of_loaders()) == 3
     for _ in iteration:
         pass
-    assert ours() == []
+    assert threads_of_loaders() == []
     for _ in loader:
         break
-    assert ours() == []
+    assert threads_of_loaders() == []
 
     def fail() -> None:
         for batch in loader:
@@ -160,7 +157,7 @@ def test_threads_are_gone_after_the_end_a_break_and_an_exception() -> None:
 
     with pytest.raises(LookupError):
         fail()
-    assert ours() == []
+    assert threads_of_loaders() == []
 
 
 def test_threads_are_gone_when_loader_and_iterator_are_collected() -> None:
@@ -173,8 +170,34 @@ def test_threads_are_gone_when_loader_and_iterator_are_collected() -> None:
         ring = [iteration]
         ring.append(ring)  # type: ignore[arg-type]
         del iteration, ring
-        gc.collect()
-        assert ours() == []
+        wait_for_threads()
+        assert threads_of_loaders() == []
+
+
+def test_the_collector_waits_for_no_thread() -> None:
+    """It once did, inside the start of a thread for which the other waited: all stood still."""
+
+    class Nesting(Numbers):
+        def __getitem__(self, index: int) -> int:
+            iteration = iter(ferry.DataLoader(Numbers(9), 2, num_workers=2))
+            next(iteration)
+            ring: list[Any] = [iteration]
+            ring.append(ring)
+            return index
+
+    thresholds = gc.get_threshold()
+    gc.set_threshold(5, 2, 2)
+    try:
+        for number in range(20):
+            loader = ferry.DataLoader(Nesting(8), 2, num_workers=2)
+            ring: list[Any] = [iter(loader)]
+            ring.append(ring)
+            assert len(seen(itertools.islice(loader, number % 4))) == number % 4
+    finally:
+        gc.set_threshold(*thresholds)
+    del loader, ring
+    wait_for_threads()
+    assert threads_of_loaders() == []
 
 
 def test_persistent_workers_stay_between_epochs_and_others_do_not() -> None:

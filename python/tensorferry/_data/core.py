@@ -31,6 +31,7 @@ class Core:
 
     def __init__(self, source: _lib.Source, options: Options, *, is_remote: bool) -> None:
         self._source, self._options, self._is_remote = source, options, is_remote
+        self._orders: Sequence[torch.Tensor] = ()
         self._process = os.getpid()
         self._loader = self._make()
 
@@ -57,11 +58,13 @@ class Core:
         """Starts an epoch; in a forked child, with threads of its own."""
         if self._process != os.getpid():
             self._process, self._loader = os.getpid(), self._make()
+        if self._loader.caches():
+            self._loader.foresee(epoch, [order.contiguous().numpy() for order in self._orders])
         return CoreRun(self._loader.begin(epoch), epoch, self._options)
 
-    def foresee(self, orders: Sequence[torch.Tensor], epoch: int = 0) -> None:
-        """Tells the cache what comes."""
-        self._loader.foresee(epoch, [order.tolist() for order in orders])
+    def foresee(self, orders: Sequence[torch.Tensor]) -> None:
+        """What comes, for the cache of the epoch that begins next."""
+        self._orders = orders
 
     def stats(self) -> EngineStats:
         """What the core counted."""

@@ -12,6 +12,7 @@ leaving waits a little for them, because a thread inside native code must not be
 from __future__ import annotations
 
 import atexit
+import gc
 import os
 import threading
 import time
@@ -78,17 +79,40 @@ class Crew:
         self._tasks.put(task)
 
     def stop(self) -> None:
-        """Ends the threads, and waits for what they have in hand. Twice is once."""
+        """Ends the threads, and waits for what they have in hand: so after a ``break`` no thread
+        is inside the dataset. Twice is once.
+
+        The garbage collector does not wait. It may have interrupted anything, also the start of a
+        thread for which one of these waits."""
         if not self.is_here or self._stopped:
             return
         self._stopped.up = True
         for _ in self._threads:
             self._tasks.put(None)
+        if _collector.runs_here:
+            return
         until = time.monotonic() + LEAVE_SECONDS_MAX
         for thread in self._threads:
-            # A finalizer may run in any thread, also in one of these.
-            if thread is not threading.current_thread() and thread.ident is not None:
+            if thread.is_alive() and thread is not threading.current_thread():
                 thread.join(max(0.0, until - time.monotonic()))
+
+
+class _Collector:
+    """Whether this thread is inside a garbage collection."""
+
+    def __init__(self) -> None:
+        self._thread: int | None = None
+        gc.callbacks.append(self._note)
+
+    @property
+    def runs_here(self) -> bool:
+        return self._thread == threading.get_ident()
+
+    def _note(self, phase: str, info: dict[str, int]) -> None:
+        self._thread = threading.get_ident() if phase == "start" else None
+
+
+_collector = _Collector()
 
 
 class _Flag:

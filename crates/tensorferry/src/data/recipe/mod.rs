@@ -63,6 +63,23 @@ pub struct Scratch {
 /// Endings of files with pictures; which format they have is told by their content.
 pub const PICTURES: [&str; 4] = ["jpg", "jpeg", "png", "webp"];
 
+/// The recipes for the fields of a sample. The chain is for what can be transformed: pictures, arrays
+/// and sound; classes and bytes beside them stay as they are.
+pub fn for_fields(endings: &[String], chain: &Chain) -> Result<Vec<Box<dyn Recipe>>> {
+    let plain = Chain::default();
+    let alone = endings.len() == 1;
+    let recipe = |ending: &String| {
+        let chain = if alone || is_transformed(ending) { chain } else { &plain };
+        for_suffix(ending, chain)
+    };
+    endings.iter().map(recipe).collect()
+}
+
+fn is_transformed(ending: &str) -> bool {
+    let last = ending.rsplit('.').next().unwrap_or_default();
+    PICTURES.contains(&last) || matches!(last, "npy" | "npz" | "wav")
+}
+
 /// The recipe for fields with this ending (`jpg`, `npy`, ...), in lower or upper case. Steps of
 /// `chain` that have no meaning for such a field are an error.
 pub fn for_suffix(suffix: &str, chain: &Chain) -> Result<Box<dyn Recipe>> {

@@ -58,9 +58,8 @@ impl Score {
     /// The better one is less. What is only rounded differently is equal.
     pub fn compare(&self, other: &Self) -> Ordering {
         let rounding = ROUNDING * self.iteration.max(other.iteration);
-        let differ = |a: f64, b: f64| match (a - b).abs() <= rounding {
-            true => Ordering::Equal,
-            false => a.total_cmp(&b),
+        let differ = |a: f64, b: f64| {
+            if (a - b).abs() <= rounding { Ordering::Equal } else { a.total_cmp(&b) }
         };
         differ(self.stall, other.stall)
             .then(differ(self.gap, other.gap))
@@ -117,7 +116,7 @@ impl Forecast {
         (0..self.queues.len()).filter(|consumer| self.queues[*consumer] > 0)
     }
 
-    /// The most threads that may prepare when each of `load` threads loads: preparing is computing, so
+    /// The most threads that may prepare while `load` others load: preparing is computing, so
     /// no more than cores.
     pub fn prepare_max(&self, load: usize) -> usize {
         let left = self.machine.threads.saturating_sub(load);

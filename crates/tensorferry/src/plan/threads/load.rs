@@ -128,7 +128,7 @@ mod tests {
             let best = (1..=threads).map(|count| difference(count).abs()).fold(f64::INFINITY, f64::min);
             for count in wanted(threads, &queues, 0.0, |_, count| difference(count)) {
                 prop_assert!((1..=threads).contains(&count));
-                prop_assert_eq!(difference(count).abs(), best);
+                prop_assert!(difference(count).abs() <= best);
             }
         }
 

@@ -28,7 +28,8 @@
 //! with training. In a pipeline the two overlap: a consumer waits for the slower of them, and the sum
 //! only matters for the first batch. So the score of a split is the worst stall of a consumer in the
 //! pipeline; then the gap between consumers; then the sum, as the paper has it. Where the consumers train
-//! equally long, the sum is never more than twice the least possible, or twice the training.
+//! equally long, the sum is at most twice the least possible, or twice the training, within the tolerance
+//! of the peak.
 //!
 //! *States.* None but the portfolios: a split is a function of them, of the consumers and of the last
 //! split. Called again with nothing changed, it gives the same split.

@@ -176,21 +176,27 @@ fn polished(forecast: &Forecast, split: Split) -> Split {
     best
 }
 
+/// Every split that one loading thread's move makes; nowhere is rest.
 fn neighbours(forecast: &Forecast, split: &Split) -> Vec<Split> {
     let rests = split.used() < forecast.machine().threads;
-    let moved = |from: Option<usize>, to: Option<usize>| {
-        let mut moved = split.clone();
-        from.into_iter().for_each(|consumer| moved.load[consumer] -= 1);
-        to.into_iter().for_each(|consumer| moved.load[consumer] += 1);
-        moved
-    };
-    let others: Vec<_> = forecast.busy().map(Some).chain([None]).collect();
-    let gives = |from: &Option<usize>| from.map_or(rests, |consumer| split.load[consumer] > 1);
-    let givers = others.iter().copied().filter(gives);
-    givers
-        .flat_map(|from| others.iter().map(move |to| (from, *to)))
-        .map(|(a, b)| moved(a, b))
-        .collect()
+    let places: Vec<Option<usize>> = forecast.busy().map(Some).chain([None]).collect();
+    let mut moved = Vec::new();
+    for from in &places {
+        if !from.map_or(rests, |consumer| split.load[consumer] > 1) {
+            continue;
+        }
+        for to in places.iter().filter(|to| *to != from) {
+            let mut next = split.clone();
+            if let Some(consumer) = from {
+                next.load[*consumer] -= 1;
+            }
+            if let Some(consumer) = to {
+                next.load[*consumer] += 1;
+            }
+            moved.push(next);
+        }
+    }
+    moved
 }
 
 /// Whether leaving the last split for a better one is worth it.

@@ -101,7 +101,9 @@ fn wild(threads: usize, count: RangeInclusive<usize>) -> impl Strategy<Value = C
     let noise = || prop::collection::vec((10u32..22, 1..=threads, 1e-4f64..0.1), 1..40);
     let portfolio = |values: Vec<(u32, usize, f64)>| {
         let mut portfolio = Portfolio::default();
-        values.iter().for_each(|(power, n, seconds)| portfolio.observe(1 << power, *n, *seconds));
+        for (power, threads, seconds) in values {
+            portfolio.observe(1 << power, threads, seconds);
+        }
         portfolio
     };
     (1..=threads, 1usize..16, consumers(count), noise(), noise()).prop_map(

@@ -124,7 +124,7 @@ fn cut_and_resized(
 ) -> Vec<u8> {
     use tensorferry::data::recipe::image::decode::{Tools, decode};
     use tensorferry::data::recipe::image::geometry::{Area, View, Window};
-    use tensorferry::data::recipe::image::pixels::Pixels;
+    use tensorferry::data::recipe::image::pixels::{Pixels, Resizer};
     let region = Area { left, top, width, height };
     let window =
         Window { left: left.into(), top: top.into(), width: width.into(), height: height.into() };
@@ -133,7 +133,7 @@ fn cut_and_resized(
     let found = decode(photo, &Default::default(), &mut tools, &mut |_| Ok(view)).unwrap();
     let mut result = Vec::new();
     let pixels = Pixels::new(tools.decoded(), found.size, 3).unwrap();
-    let mut resizer = fast_image_resize::Resizer::new();
+    let mut resizer = Resizer::new();
     pixels
         .within(found.view.region)
         .unwrap()

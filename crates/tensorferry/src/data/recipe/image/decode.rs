@@ -6,11 +6,10 @@
 
 use std::borrow::Cow;
 
-use fast_image_resize::Resizer;
-
 use super::change::Size;
 use super::geometry::{View, too_large};
 use super::orientation::Turn;
+use super::pixels::Resizer;
 use super::{jpeg, png, webp};
 use crate::codec;
 use crate::data::recipe::step::{Decode, Mode};

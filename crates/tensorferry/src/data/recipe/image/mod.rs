@@ -34,9 +34,8 @@ mod webp;
 
 use change::{Change, Size};
 use decode::{Found, Kept, Tools};
-use fast_image_resize::Resizer;
 use geometry::{Act, Area, Plan, View};
-use pixels::Pixels;
+use pixels::{Pixels, Resizer};
 use values::{Norm, Tables, Values};
 
 use super::step::{Custom, Decode, Step};

@@ -1,7 +1,9 @@
 //! Pixels in memory, cut without a copy, and the two things that make new ones: resizing, framing.
 
-use fast_image_resize::images::{CroppedImage, Image, ImageRef};
-use fast_image_resize::{FilterType, PixelType, ResizeAlg, ResizeOptions, Resizer};
+pub use fast_image_resize::Resizer;
+use fast_image_resize::images::{TypedCroppedImage, TypedImage, TypedImageRef};
+use fast_image_resize::pixels::{InnerPixel, U8, U8x3};
+use fast_image_resize::{FilterType, PixelTrait, ResizeAlg, ResizeOptions};
 
 use super::change::{Frame, Size};
 use super::geometry::{Area, View};
@@ -70,19 +72,31 @@ impl<'a> Pixels<'a> {
 
     /// Resizes as `view` says, whose region is what counts here, and leaves the result in `into`.
     pub fn resize(self, view: &View, resizer: &mut Resizer, into: &mut Vec<u8>) -> Result<()> {
+        // By type, for the library would compile all of its own otherwise.
+        match self.channels {
+            3 => self.resize_as::<U8x3>(view, resizer, into),
+            _ => self.resize_as::<U8>(view, resizer, into),
+        }
+    }
+
+    fn resize_as<P: PixelTrait + InnerPixel>(
+        self,
+        view: &View,
+        resizer: &mut Resizer,
+        into: &mut Vec<u8>,
+    ) -> Result<()> {
         let Some(filter) = view.filter else {
             return Err(Error::new(Kind::Internal, "nothing is resized without a filter"));
         };
-        let kind = if self.channels == 3 { PixelType::U8x3 } else { PixelType::U8 };
         let target = view.target;
         into.resize(target.pixels() as usize * self.channels, 0);
-        let source = ImageRef::new(self.full.width, self.full.height, self.bytes, kind);
+        let source = TypedImageRef::<P>::from_buffer(self.full.width, self.full.height, self.bytes);
         let source = source.map_err(impossible)?;
         // What is outside of the area must not be seen: Pillow cuts first and resizes then.
         let Area { left, top, width, height } = self.area;
-        let source = CroppedImage::new(&source, left, top, width, height).map_err(impossible)?;
-        let mut result = Image::from_slice_u8(target.width, target.height, into, kind);
-        let result = result.as_mut().map_err(|error| impossible(*error))?;
+        let source = TypedCroppedImage::new(source, left, top, width, height);
+        let source = source.map_err(impossible)?;
+        let result = TypedImage::<P>::from_buffer(target.width, target.height, into);
         let window = view.local();
         // The last bit of a product may lie beyond the edge.
         let right = (f64::from(width) - window.left).min(window.width);
@@ -93,7 +107,8 @@ impl<'a> Pixels<'a> {
             right,
             bottom,
         );
-        resizer.resize(&source, result, &options).map_err(impossible)
+        let mut result = result.map_err(impossible)?;
+        resizer.resize_typed(&source, &mut result, &options).map_err(impossible)
     }
 
     /// Puts pixels of one value around, and leaves the result in `into`.

@@ -110,7 +110,7 @@ proptest! {
         seed: u64, jitter in 0.0f64..0.9, which in 0usize..3,
     ) {
         let policy = [Policy::Static, Policy::Auto, Policy::Paper][which].clone();
-        let mut scenario = Scenario { ahead, every, seed, jitter, ..skewed(3) };
+        let mut scenario = Scenario { ahead, every, jitter, seed, ..skewed(3) };
         scenario.machine = Machine { threads, cores: 4 };
         scenario.feeds = (0..consumers)
             .map(|at| Feed { batch: 1 + 3 * at, batches: 10, ..scenario.feeds[at % 2] })
