@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::path::PathBuf;
 use std::ptr::NonNull;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
@@ -15,11 +15,13 @@ use tensorferry::io::Priority;
 use tensorferry::memory::{Block, Foreign, Pool};
 use tensorferry::{Error, Kind, Result, Size};
 
-use crate::engine::{Detached, SIGNAL_INTERVAL, seconds, shared};
+use crate::engine::{Detached, shared};
 use crate::errors::exception;
 use crate::guard::guarded;
 use crate::memory::Buffer;
+use crate::per_process::PerProcess;
 use crate::size::SizeArgument;
+use crate::wait::wait;
 
 /// A tensor to save: name, dtype, shape, and the address of its bytes if it has one.
 type Given = (String, String, Vec<u64>, Option<usize>);
@@ -29,13 +31,13 @@ type Described = (String, &'static str, Vec<u64>, u64);
 
 /// Where saves that are waited for are staged. Apart from the others, whose pages may be small ones:
 /// from huge pages the disk writes faster, and there are few of them.
-static WAITED_FOR: Kept = Mutex::new(None);
+static WAITED_FOR: Kept = PerProcess::new();
 
 /// Where saves behind their callers are staged; made anew when another size is asked for.
-static BEHIND: Kept = Mutex::new(None);
+static BEHIND: Kept = PerProcess::new();
 
-/// Staging memory, its size, and the process that it is of.
-type Kept = Mutex<Option<(u32, Size, Pool)>>;
+/// Staging memory and its size.
+type Kept = PerProcess<(Size, Pool)>;
 
 /// How to save.
 #[derive(FromPyObject)]
@@ -156,20 +158,8 @@ fn options(how: &How) -> Result<Options> {
 }
 
 fn pool(kept: &Kept, size: Size) -> Result<Pool> {
-    let mut kept = kept.lock().unwrap_or_else(PoisonError::into_inner);
-    let process = std::process::id();
-    if let Some((owner, made, pool)) = &*kept
-        && (*owner, *made) == (process, size)
-    {
-        return Ok(pool.clone());
-    }
-    let fresh = checkpoint::staging(size.0)?;
-    let old = kept.replace((process, size, fresh.clone()));
-    if old.as_ref().is_some_and(|(owner, ..)| *owner != process) {
-        // Its windows may be with threads of the parent's, who would never give them back here.
-        std::mem::forget(old);
-    }
-    Ok(fresh)
+    let fits = |(made, _): &(Size, Pool)| *made == size;
+    Ok(kept.get(fits, || Ok((size, checkpoint::staging(size.0)?)))?.1)
 }
 
 /// The tensors' memory.
@@ -278,19 +268,8 @@ impl Saving {
     /// Waits, at most `timeout` seconds, until the file is in its place.
     #[pyo3(signature = (timeout=None))]
     fn wait<'py>(&self, py: Python<'py>, timeout: Option<f64>) -> PyResult<Bound<'py, PyDict>> {
-        let limit = timeout.map(seconds).transpose().map_err(|error| exception(py, &error))?;
-        let start = Instant::now();
-        loop {
-            let left = limit.map_or(SIGNAL_INTERVAL, |limit| limit.saturating_sub(start.elapsed()));
-            if py.detach(|| self.settle(left.min(SIGNAL_INTERVAL))) {
-                break;
-            }
-            py.check_signals()?;
-            if limit.is_some_and(|limit| start.elapsed() >= limit) {
-                let message = format!("the save was not done within {:?}", start.elapsed());
-                return Err(exception(py, &Error::new(Kind::Timeout, message)));
-            }
-        }
+        let settle = |limit| py.detach(|| self.settle(limit)).then_some(());
+        wait(py, "the save", timeout, settle)?;
         match &*self.state() {
             State::Done(Ok(report)) => as_dict(py, report),
             State::Done(Err(error)) => Err(exception(py, error)),

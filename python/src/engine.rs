@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError, RwLock, Weak};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use pyo3::buffer::PyBuffer;
 use pyo3::prelude::*;
@@ -15,11 +15,10 @@ use tensorferry::{Error, Kind, Result};
 use crate::errors::exception;
 use crate::guard::guarded;
 use crate::memory::{Buffer, end_loan, lend, lend_for_writing};
+use crate::per_process::PerProcess;
 use crate::release;
 use crate::size::SizeArgument;
-
-/// How long an operation is waited for before Python's signal handlers get their turn.
-pub const SIGNAL_INTERVAL: Duration = Duration::from_millis(50);
+use crate::wait::wait;
 
 /// Every engine that may have work to finish when the interpreter goes.
 static OPEN: Mutex<Vec<Weak<dyn io::Engine>>> = Mutex::new(Vec::new());
@@ -49,19 +48,8 @@ fn open(config: &Config) -> Result<Arc<dyn io::Engine>> {
 
 /// The engine that all paths of this process share; a forked child gets one of its own.
 pub fn shared() -> Result<Arc<dyn io::Engine>> {
-    static SHARED: Mutex<Option<(u32, Arc<dyn io::Engine>)>> = Mutex::new(None);
-    let mut shared = SHARED.lock().unwrap_or_else(PoisonError::into_inner);
-    let process = std::process::id();
-    match &*shared {
-        Some((owner, engine)) if *owner == process => Ok(Arc::clone(engine)),
-        _ => {
-            let engine = open(&Config::default())?;
-            let inherited = shared.replace((process, Arc::clone(&engine)));
-            // Its threads are the parent's: there is nothing here to stop or to wait for.
-            std::mem::forget(inherited);
-            Ok(engine)
-        }
-    }
+    static SHARED: PerProcess<Arc<dyn io::Engine>> = PerProcess::new();
+    SHARED.get(|_| true, || open(&Config::default()))
 }
 
 /// Something that must be let go of without the GIL: an engine finishes its work first, and closing
@@ -358,29 +346,12 @@ impl Pending {
     /// Waits, at most `timeout` seconds; gives what was read, or None.
     #[pyo3(signature = (timeout=None))]
     fn wait(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<Py<PyAny>> {
-        let limit = timeout.map(seconds).transpose().map_err(|error| exception(py, &error))?;
-        let start = Instant::now();
-        loop {
-            let left = limit.map_or(SIGNAL_INTERVAL, |limit| limit.saturating_sub(start.elapsed()));
-            if py.detach(|| self.is_done_within(left.min(SIGNAL_INTERVAL)))
-                && let Some(result) = self.result(py)
-            {
-                return result;
-            }
-            py.check_signals()?;
-            if limit.is_some_and(|limit| start.elapsed() >= limit) {
-                let message = format!("the operation was not done within {:?}", start.elapsed());
-                return Err(exception(py, &Error::new(Kind::Timeout, message)));
-            }
-        }
+        wait(py, "the operation", timeout, |limit| {
+            py.detach(|| self.is_done_within(limit)).then(|| self.result(py)).flatten()
+        })?
     }
 
     fn __repr__(&self, py: Python<'_>) -> &'static str {
         if self.done(py) { "Pending(done)" } else { "Pending(running)" }
     }
-}
-
-pub fn seconds(seconds: f64) -> Result<Duration> {
-    Duration::try_from_secs_f64(seconds)
-        .map_err(|_| Error::invalid(format!("a timeout can't be {seconds} seconds")))
 }

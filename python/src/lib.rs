@@ -6,14 +6,17 @@
 
 mod checkpoint;
 mod cli;
+mod data;
 mod engine;
 mod errors;
 mod guard;
 mod memory;
 mod metrics;
+mod per_process;
 mod release;
 mod size;
 mod tools;
+mod wait;
 
 use pyo3::prelude::*;
 use pyo3::types::PyTuple;
@@ -32,6 +35,9 @@ fn _lib(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<checkpoint::Saving>()?;
     module.add_class::<tools::Dictionary>()?;
     module.add_class::<checkpoint::Draft>()?;
+    module.add_class::<data::Source>()?;
+    module.add_class::<data::Loader>()?;
+    module.add_class::<data::Run>()?;
     module.add_function(wrap_pyfunction!(checkpoint::save, module)?)?;
     module.add_function(wrap_pyfunction!(checkpoint::save_behind, module)?)?;
     module.add_function(wrap_pyfunction!(checkpoint::is_warm, module)?)?;

@@ -21,6 +21,7 @@ from tensorferry._errors import (
 )
 from tensorferry._lib import __version__, parse_size
 from tensorferry.checkpoint import SaveJob, SaveReport, load, safe_open, save, save_async
+from tensorferry.data import DataLoader
 from tensorferry.io import Engine
 from tensorferry.observe import metrics, prometheus, trace
 from tensorferry.tensor_io import TensorIO
@@ -28,6 +29,7 @@ from tensorferry.tensor_io import TensorIO
 __all__ = [
     "Closed",
     "Corrupt",
+    "DataLoader",
     "Engine",
     "Error",
     "FileTooLarge",

@@ -151,19 +151,19 @@ class TensorIO:
         from tensorferry._checkpoint.recognise import recognise
 
         if not os.path.isfile(path):
-            return run.load_with("auto", path, options)
+            return run.load(path, options)
         # Before anything is read: looking at a small file makes it warm.
         warm = _lib.is_warm(path)
         size, written_with = self._recall(path)
         if written_with is None:
             found = recognise(path)
             if found == "index":
-                return run.load_with("auto", path, options)
+                return run.load(path, options)
             size, written_with = _look(path, found)
         found = tools.tool_named(written_with).format
         eligible = [tool for tool in self._tools if tools.tool_named(tool).format == found]
         if not eligible:
-            return run.load_with("auto", path, options)
+            return run.load(path, options)
         dictionary = self._dictionary(path)
         chosen = dictionary.choose_read(size, warm, written_with, eligible)
         clock = _Clock()

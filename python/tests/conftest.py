@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import gc
+import threading
+import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -12,3 +16,25 @@ def _own_cache(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.Mon
     """What one test learns about this disk must not decide another."""
     cache: Path = tmp_path_factory.mktemp("cache")
     monkeypatch.setenv("XDG_CACHE_HOME", str(cache))
+
+
+@pytest.fixture(autouse=True)
+def _no_loaders_thread_is_left() -> Iterator[None]:
+    """Every loader that a test has dropped has taken its threads with it."""
+    yield
+    wait_for_threads()
+    assert threads_of_loaders() == []
+
+
+def wait_for_threads() -> None:
+    """Until threads of loaders that only the collector finds have left; it does not wait."""
+    until = time.monotonic() + 60
+    while threads_of_loaders() and time.monotonic() < until:
+        gc.collect()
+        time.sleep(0.01)
+
+
+def threads_of_loaders() -> list[str]:
+    """Those that are there."""
+    names = [thread.name for thread in threading.enumerate()]
+    return [name for name in names if name.startswith("ferry-data")]

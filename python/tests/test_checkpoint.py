@@ -201,6 +201,16 @@ def test_other_formats_are_known_by_their_content(tmp_path: Path) -> None:
         ferry.load(tmp_path / "4", keys=["a"])
 
 
+def test_a_path_that_splits_in_several_ways_finds_the_same_in_every_format(tmp_path: Path) -> None:
+    state = {"a": {"b": 1, "c": [2, (3, None)]}, "a.b": 4, "a.c": {"d": 5}, 6: 7, "6": 8}
+    values = {"a.b": 4, "a.c.1.0": 3, "a.c.1.1": None, "a.c.d": 5, "6": 7}
+    for tool in ("direct", "torch"):
+        ferry.save(state, tmp_path / tool, tool=tool)
+        assert ferry.load(tmp_path / tool, keys=list(values)) == values
+        with pytest.raises(ferry.NotFound, match=r"has nothing at 'a\.x'"):
+            ferry.load(tmp_path / tool, keys=["a.x"])
+
+
 def test_a_pickle_that_runs_code_is_refused(tmp_path: Path) -> None:
     class Bomb:
         def __reduce__(self) -> Any:
@@ -409,18 +419,15 @@ def run(code: str, *args: object) -> subprocess.CompletedProcess[str]:
 
 
 def test_a_failure_in_the_background_is_raised_by_the_next_call(tmp_path: Path) -> None:
-    # The limit on file sizes hits writing, after the room was not reserved.
     done = run(
         """
-        import resource, signal, sys, torch, tensorferry as ferry
-        from tensorferry import _lib
-        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+        import sys, torch, tensorferry as ferry
+        from tensorferry._checkpoint.jobs import SaveJob
         path = sys.argv[1]
         class Failing:
             staged_seconds = 0.0
             def done(self): return True
             def wait(self, timeout=None): raise ferry.OutOfSpace("the disk is full")
-        from tensorferry._checkpoint.jobs import SaveJob
         SaveJob(path, Failing())
         try:
             ferry.save({"a": torch.ones(3)}, path)
@@ -531,19 +538,19 @@ def test_an_interrupted_wait_leaves_the_save_to_be_finished(tmp_path: Path) -> N
     done = run(
         """
         import signal, sys, torch, tensorferry as ferry
-        job = ferry.save_async({"a": torch.ones(50_000_000)}, sys.argv[1])
-        signal.setitimer(signal.ITIMER_REAL, 0.001)
         signal.signal(signal.SIGALRM, signal.default_int_handler)
+        job = ferry.save_async({"a": torch.ones(100_000_000)}, sys.argv[1])
         try:
+            signal.setitimer(signal.ITIMER_REAL, 0.01)
             job.wait()
         except KeyboardInterrupt:
             print("interrupted")
         """,
         tmp_path / "x",
     )
-    assert done.returncode in (0, -14), done.stderr
-    if done.returncode == 0:
-        assert ferry.load(tmp_path / "x")["a"].sum() == 50_000_000
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == "interrupted\n"
+    assert ferry.load(tmp_path / "x")["a"].eq(1).sum() == 100_000_000
 
 
 def test_shapes_alone_are_loaded_without_the_data_of_tensors(tmp_path: Path) -> None:

@@ -6,8 +6,10 @@
 
 pub mod checkpoint;
 pub mod codec;
+pub mod data;
 pub mod date;
 pub mod io;
 pub mod machine;
 pub mod plot;
+mod python;
 pub mod sample;

@@ -13,7 +13,7 @@ mod simulate;
 
 use std::ffi::OsString;
 use std::io::Write;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::{Parser, Subcommand};
 use tensorferry::Result;
@@ -21,8 +21,15 @@ use tensorferry::Result;
 /// What the caller knows and the command can't find out by itself.
 #[derive(Debug, Clone, Default)]
 pub struct Env {
-    /// The Python interpreter to ask about torch and to measure it with; `python3` on the search path if none.
+    /// The Python interpreter to ask about torch and to measure it with.
     pub python: Option<PathBuf>,
+}
+
+impl Env {
+    /// The caller's interpreter, or the first `python3` on the search path.
+    fn interpreter(&self) -> &Path {
+        self.python.as_deref().unwrap_or(Path::new("python3"))
+    }
 }
 
 /// Moves tensors between storage, host memory and accelerators while a model trains.

@@ -2,6 +2,7 @@
 
 use std::error::Error as _;
 use std::io::{self, IsTerminal, Write};
+use std::path::Path;
 
 use serde::Serialize;
 use tensorferry::{Error, Kind, Result};
@@ -25,6 +26,13 @@ pub(crate) fn print_json(report: &impl Serialize) -> Result<()> {
 /// Prints a report, for people or for programs.
 pub(crate) fn show(report: &(impl Serialize + std::fmt::Display), json: bool) -> Result<()> {
     if json { print_json(report) } else { print(&format!("{report}\n")) }
+}
+
+/// Writes a figure into a file of the user's naming.
+pub(crate) fn write_figure(file: &Path, drawing: &str) -> Result<()> {
+    std::fs::write(file, drawing).map_err(|error| {
+        Error::from_io(error, "can't write the figure").with("file", file.display())
+    })
 }
 
 /// Whether standard output is a terminal that shows colours, and the user has not said no.

@@ -2,30 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import itertools
+from collections.abc import Mapping
 from typing import Any
 
 from tensorferry._errors import NotFound
+from tensorferry._structure.paths import find
+from tensorferry._structure.values import key_text
 
 
 def part(obj: Any, path: str) -> Any:
-    """What lies at a dotted path; keys may contain dots themselves."""
-    for found in _at(obj, path):
+    """What lies at a dotted path: the same as in a checkpoint of ours that holds the object."""
+    for found in find(obj, path, _children):
         return found
-    top = ", ".join(repr(name) for name, _ in list(_children(obj))[:10])
+    top = ", ".join(map(repr, itertools.islice(_children(obj), 10)))
     raise NotFound(f"the checkpoint has nothing at {path!r}; at the top there are {top}")
 
 
-def _at(obj: Any, path: str) -> Iterator[Any]:
-    for name, item in _children(obj):
-        if name == path:
-            yield item
-        elif path.startswith(f"{name}."):
-            yield from _at(item, path[len(name) + 1 :])
-
-
-def _children(obj: Any) -> Iterator[tuple[str, Any]]:
+def _children(obj: Any) -> dict[str, Any]:
+    """What a container holds by name; the first of a name counts."""
+    if isinstance(obj, list | tuple):
+        return {str(index): item for index, item in enumerate(obj)}
+    children: dict[str, Any] = {}
     if isinstance(obj, Mapping):
-        yield from ((str(key), item) for key, item in obj.items())
-    elif isinstance(obj, list | tuple):
-        yield from ((str(index), item) for index, item in enumerate(obj))
+        for key, item in obj.items():
+            children.setdefault(key_text(key), item)
+    return children

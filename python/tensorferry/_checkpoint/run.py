@@ -10,13 +10,13 @@ from tensorferry import _lib
 from tensorferry._checkpoint.recognise import recognise
 from tensorferry._checkpoint.report import SaveReport
 from tensorferry._checkpoint.tools import (
-    BUFFERED,
     DIRECT,
     TOOLS,
     CoreTool,
     LoadOptions,
     SaveOptions,
     Tool,
+    load_core,
     tool_named,
 )
 from tensorferry._errors import InvalidInput
@@ -67,20 +67,13 @@ def save_behind(obj: object, path: str, tool: str, options: SaveOptions) -> _lib
     return chosen.save_behind(flat, path, options)
 
 
-def load_with(tool: str, path: str, options: LoadOptions) -> Any:
-    """Loads with this tool; with ``"auto"``, as what the file is and what is cached suggest."""
+def load(path: str, options: LoadOptions) -> Any:
+    """Loads as what the file is."""
     found = recognise(path)
     if found == "index":
         from tensorferry._checkpoint import ranks
 
         return ranks.load(path, options, rank=0, world_size=1)
-    if tool != "auto":
-        chosen = tool_named(tool)
-        if chosen.format != found:
-            hint = f"it is a {found} file"
-            raise InvalidInput(f"the tool {tool!r} can't read this file: {hint} (file: {path})")
-        return chosen.load(path, options)
-    if found != "safetensors":
-        return TOOLS[found].load(path, options)
-    warm = os.path.isfile(path) and _lib.is_warm(path)
-    return (BUFFERED if warm else DIRECT).load(path, options)
+    if found == "safetensors":
+        return load_core(path, options)
+    return TOOLS[found].load(path, options)

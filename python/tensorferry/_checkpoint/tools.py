@@ -110,10 +110,13 @@ class CoreTool:
 
     def load(self, path: str, options: LoadOptions) -> Any:
         """Loads the object."""
-        opened = Opened(path, tool=self.name, verify=options.verify)
-        return opened.object(
-            keys=options.keys, mmap=options.mmap, map_location=options.map_location
-        )
+        return load_core(path, options, self.name)
+
+
+def load_core(path: str, options: LoadOptions, tool: str | None = None) -> Any:
+    """Loads a safetensors file; without a tool, the core chooses by what is cached."""
+    opened = Opened(path, tool=tool, verify=options.verify)
+    return opened.object(keys=options.keys, mmap=options.mmap, map_location=options.map_location)
 
 
 def _finish_streams(flat: Flat) -> None:

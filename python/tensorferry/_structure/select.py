@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from tensorferry._errors import NotFound
+from tensorferry._structure.paths import find
 from tensorferry._structure.values import VALUES, key_text
 
 _LEAVES = ("tensor", "array", "blob", "bytearray_blob")
@@ -57,27 +58,14 @@ def _collect(node: Any, tags: Sequence[str], found: list[Any]) -> None:
 
 
 def _find_or_raise(node: Any, key: str) -> Any:
-    found = next(_find(node, key), None)
-    if found is not None:
-        return found[0]
+    for found in find(node, key, _children):
+        return found
     paths = itertools.islice(_paths(node, ""), SUGGESTED_FROM_MAX)
     near = difflib.get_close_matches(key, list(paths), n=3)
     hint = f"; close to it: {', '.join(map(repr, near))}" if near else ""
     if not hint and (top := list(itertools.islice(_children(node), 10))):
         hint = f"; at the top there are {', '.join(map(repr, top))}"
     raise NotFound(f"the checkpoint has nothing at {key!r}{hint}")
-
-
-def _find(node: Any, path: str) -> Iterator[tuple[Any]]:
-    """Every node at a path: where keys contain dots, there may be several ways to split it."""
-    children = _children(node)
-    if path in children:
-        yield (children[path],)
-    dot = path.find(".")
-    while dot >= 0:
-        if path[:dot] in children:
-            yield from _find(children[path[:dot]], path[dot + 1 :])
-        dot = path.find(".", dot + 1)
 
 
 def _paths(node: Any, prefix: str) -> Iterator[str]:

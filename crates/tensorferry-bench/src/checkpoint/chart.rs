@@ -2,10 +2,7 @@
 
 use super::contest::Unit;
 use super::report::{Measured, Report, Row, Table};
-use crate::plot::{Bar, Bars, Group, Paint, Value};
-
-/// What fits beside a bar.
-const LABEL_CHARS_MAX: usize = 80;
+use crate::plot::{Bar, Bars, Group, Paint, Value, shortened};
 
 impl Report {
     /// The figure.
@@ -42,11 +39,4 @@ fn bar(place: usize, row: &Row, unit: Unit) -> Bar {
         _ => Paint::Plain,
     };
     Bar { name: row.name.into(), value, label: shortened(&row.label(unit)), paint }
-}
-
-fn shortened(text: &str) -> String {
-    if text.chars().count() <= LABEL_CHARS_MAX {
-        return text.into();
-    }
-    text.chars().take(LABEL_CHARS_MAX - 1).chain(['…']).collect()
 }

@@ -5,35 +5,19 @@
 //! worker be the one that is killed, this side removes the directory.
 
 use std::collections::BTreeMap;
-use std::io::{BufRead, BufReader, Read, Write};
 use std::path::{Path, PathBuf};
-use std::process::{Child, ChildStdin, Command, Stdio};
-use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
-use std::thread::{self, JoinHandle};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use tensorferry::{Error, Kind, Result};
 
-/// A cold start of Python and torch from a slow disk takes tens of seconds.
-const HELLO_LIMIT: Duration = Duration::from_mins(2);
+use crate::python::{Python, sweep};
+
 /// A case moves gigabytes, perhaps over a network.
 const ANSWER_LIMIT: Duration = Duration::from_mins(30);
-/// Removing what was written takes a moment.
-const END_LIMIT: Duration = Duration::from_mins(1);
-/// All answers of one worker together.
-const ANSWERS_BYTES_MAX: u64 = 16 << 20;
-/// What is kept of its complaints.
-const STDERR_BYTES_MAX: u64 = 64 << 10;
-
-/// How a worker's directory is called.
-const DIRECTORY_PREFIX: &str = ".tensorferry-bench-";
 
 pub(super) struct Worker {
-    child: Child,
-    requests: Option<ChildStdin>,
-    answers: Receiver<String>,
-    complaints: Option<JoinHandle<String>>,
+    process: Python,
     hello: Hello,
     owner: bool,
 }
@@ -83,28 +67,10 @@ impl Worker {
     }
 
     fn start(python: &Path, option: &str, path: &Path) -> Result<Self> {
-        let mut child = Command::new(python)
-            // Without the working directory on its search path, where anything may lie.
-            .args(["-P", "-m", "tensorferry._bench_checkpoint", option])
-            .arg(path)
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .spawn()
-            .map_err(|error| {
-                let message =
-                    "can't run Python; install Python 3.11 or newer, torch and tensorferry";
-                Error::from_io(error, message).with("python", python.display())
-            })?;
-        let requests = child.stdin.take();
-        let (answers, complaints) = listen(&mut child);
-        let (hello, owner) = (Hello::default(), option == "--under");
-        let mut worker = Self { child, requests, answers, complaints, hello, owner };
-        worker.hello = worker.receive(HELLO_LIMIT).map_err(|error| {
-            let message = "this Python can't measure; install torch and tensorferry into it";
-            Error::new(Kind::Unsupported, message).with("python", python.display()).caused_by(error)
-        })?;
-        Ok(worker)
+        let arguments = [option.as_ref(), path.as_os_str()];
+        let mut process = Python::start(python, "tensorferry._bench_checkpoint", arguments)?;
+        let hello = process.greet(python)?;
+        Ok(Self { process, hello, owner: option == "--under" })
     }
 
     pub(super) fn hello(&self) -> &Hello {
@@ -117,79 +83,16 @@ impl Worker {
             Error::new(Kind::Internal, "can't write a request as JSON").caused_by(error)
         })?;
         line.push(b'\n');
-        // A worker that is gone has told why on its standard error, and is heard out below.
-        let _ =
-            self.requests.as_mut().map(|pipe| pipe.write_all(&line).and_then(|()| pipe.flush()));
-        self.receive(ANSWER_LIMIT).map_err(|error| error.with("case", request.case))
-    }
-
-    fn receive<T: for<'a> Deserialize<'a>>(&mut self, limit: Duration) -> Result<T> {
-        match self.answers.recv_timeout(limit) {
-            Ok(line) => serde_json::from_str(&line).map_err(|error| {
-                Error::new(Kind::Internal, "Python's answer makes no sense").caused_by(error)
-            }),
-            Err(RecvTimeoutError::Timeout) => {
-                let message = format!("no answer from Python within {} s", limit.as_secs());
-                Err(Error::new(Kind::Timeout, message))
-            }
-            Err(RecvTimeoutError::Disconnected) => Err(self.died()),
-        }
-    }
-
-    fn died(&mut self) -> Error {
-        let status = self.end();
-        let said = self.complaints.take().and_then(|thread| thread.join().ok()).unwrap_or_default();
-        let last = said.lines().rev().find(|line| !line.trim().is_empty()).unwrap_or(&status);
-        Error::new(Kind::Io, "Python ended early").caused_by(last.trim().to_owned())
-    }
-
-    /// Closes the worker's input and waits for its end, which comes by force if it has to.
-    fn end(&mut self) -> String {
-        drop(self.requests.take());
-        let start = Instant::now();
-        while start.elapsed() < END_LIMIT {
-            match self.child.try_wait() {
-                Ok(Some(status)) => return status.to_string(),
-                Ok(None) => thread::sleep(Duration::from_millis(5)),
-                Err(error) => return error.to_string(),
-            }
-        }
-        // It has ended in between, or it does now.
-        let _ = self.child.kill();
-        self.child.wait().map_or_else(|error| error.to_string(), |status| status.to_string())
+        self.process.send(&line);
+        self.process.receive(ANSWER_LIMIT).map_err(|error| error.with("case", request.case))
     }
 }
 
 impl Drop for Worker {
     fn drop(&mut self) {
-        self.end();
-        let directory = &self.hello.directory;
-        let name = directory.file_name().unwrap_or_default().to_string_lossy();
-        if self.owner && name.starts_with(DIRECTORY_PREFIX) {
-            // Only a worker that was killed has left it.
-            let _ = std::fs::remove_dir_all(directory);
+        self.process.end();
+        if self.owner {
+            sweep(&self.hello.directory);
         }
     }
-}
-
-/// Threads that read, because a pipe has no time limit; they end with the child.
-fn listen(child: &mut Child) -> (Receiver<String>, Option<JoinHandle<String>>) {
-    let (sender, receiver) = mpsc::channel();
-    if let Some(output) = child.stdout.take() {
-        thread::spawn(move || {
-            let lines = BufReader::new(output.take(ANSWERS_BYTES_MAX)).lines();
-            // Until it closes its output, or nobody listens.
-            lines.map_while(std::result::Result::ok).try_for_each(|line| sender.send(line)).ok()
-        });
-    }
-    let complaints = child.stderr.take().map(|mut errors| {
-        thread::spawn(move || {
-            let mut text = Vec::new();
-            let _ = errors.by_ref().take(STDERR_BYTES_MAX).read_to_end(&mut text);
-            // What is more than that is read too: a full pipe would stop the worker.
-            let _ = std::io::copy(&mut errors, &mut std::io::sink());
-            String::from_utf8_lossy(&text).into_owned()
-        })
-    });
-    (receiver, complaints)
 }

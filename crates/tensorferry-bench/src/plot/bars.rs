@@ -63,6 +63,8 @@ const GROUP_STEP: f64 = 40.0;
 const BAR_STEP: f64 = 24.0;
 const BAR_HEIGHT: f64 = 16.0;
 const GAP: f64 = 10.0;
+/// What fits beside a bar that is missing.
+const LABEL_CHARS_MAX: usize = 80;
 /// What a bar gets at least, so that the smallest is still seen.
 const BAR_MIN: f64 = 1.5;
 
@@ -133,6 +135,14 @@ impl Group {
         }
         y
     }
+}
+
+/// A label that fits beside a bar.
+pub fn shortened(text: &str) -> String {
+    if text.chars().count() <= LABEL_CHARS_MAX {
+        return text.into();
+    }
+    text.chars().take(LABEL_CHARS_MAX - 1).chain(['…']).collect()
 }
 
 #[cfg(test)]

@@ -10,5 +10,5 @@
 mod bars;
 mod canvas;
 
-pub use bars::{Bar, Bars, Group, Value};
+pub use bars::{Bar, Bars, Group, Value, shortened};
 pub use canvas::{Anchor, Canvas, Paint, Text};

@@ -1,12 +1,12 @@
 //! `tensorferry bench checkpoint`.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
-use tensorferry::{Error, Result, Size};
+use tensorferry::{Result, Size};
 use tensorferry_bench::checkpoint::{Plan, Workload, run as measure};
 
 use crate::Env;
-use crate::output::show;
+use crate::output::{show, write_figure};
 use crate::progress::Progress;
 
 /// Save and load a state, beside torch, safetensors and the disk itself; needs Python with torch
@@ -49,7 +49,7 @@ pub(crate) fn run(args: &Args, env: &Env) -> Result<()> {
     let memory = !args.no_memory;
     let plan = Plan {
         directory: args.path.clone(),
-        python: env.python.clone().unwrap_or_else(|| "python3".into()),
+        python: env.interpreter().to_owned(),
         command: std::env::args_os().map(|arg| arg.to_string_lossy().into_owned()).collect(),
         workloads: match args.set {
             Some(Set::Full) => Workload::full(rounds, memory),
@@ -60,13 +60,7 @@ pub(crate) fn run(args: &Args, env: &Env) -> Result<()> {
     let report = measure(&plan, &mut |what, done| progress.show(what, done))?;
     drop(progress);
     if let Some(file) = &args.plot {
-        write(file, &report.chart().draw())?;
+        write_figure(file, &report.chart().draw())?;
     }
     show(&report, args.json)
-}
-
-fn write(file: &Path, drawing: &str) -> Result<()> {
-    std::fs::write(file, drawing).map_err(|error| {
-        Error::from_io(error, "can't write the figure").with("file", file.display())
-    })
 }

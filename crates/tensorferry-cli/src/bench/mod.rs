@@ -2,6 +2,7 @@
 
 mod checkpoint;
 mod codec;
+mod data;
 mod io;
 mod tools;
 
@@ -21,6 +22,7 @@ enum What {
     Io(io::Args),
     Codec(codec::Args),
     Checkpoint(checkpoint::Args),
+    Data(data::Args),
     Tools(tools::Args),
 }
 
@@ -29,6 +31,7 @@ pub(crate) fn run(args: &Args, env: &Env) -> Result<()> {
         What::Io(args) => io::run(args),
         What::Codec(args) => codec::run(args),
         What::Checkpoint(args) => checkpoint::run(args, env),
+        What::Data(args) => data::run(args, env),
         What::Tools(args) => tools::run(args, env),
     }
 }

@@ -31,8 +31,8 @@ pub(crate) fn run(args: &Args, env: &Env) -> Result<()> {
     if !(args.scale > 0.0 && args.scale <= 1000.0) {
         return Err(Error::invalid(format!("--scale is {}, it must be above 0", args.scale)));
     }
-    let python = env.python.clone().unwrap_or_else(|| "python3".into());
-    let mut command = Command::new(&python);
+    let python = env.interpreter();
+    let mut command = Command::new(python);
     command.args(["-m", "tensorferry._bench_tools", "--path"]).arg(&args.path);
     command.arg(format!("--scale={}", args.scale));
     for (name, file) in [("--trace", &args.trace), ("--live", &args.live)] {

@@ -62,7 +62,7 @@ fn examine(path: &Path, env: &Env) -> Report {
     let verdict = Verdict::of(&engine);
     let (direct, files) = storage::probe_direct(path, &engine);
     let (features, codec) = cpu::probe_features();
-    let answer = python::ask(env.python.as_deref());
+    let answer = python::ask(env.interpreter());
     let mut findings = vec![ring::probe_kernel(), ring::probe(&verdict), direct];
     findings.push(storage::probe_file_system(path));
     findings.extend([memory::probe_size(), memory::probe_lock(), memory::probe_huge_pages()]);

@@ -52,9 +52,9 @@ pub(super) struct Answer {
     error: Option<String>,
 }
 
-/// Asks `python`, or the first `python3` on the search path. The error is a reason in words.
-pub(super) fn ask(python: Option<&Path>) -> Result<Answer, String> {
-    ask_within(python.unwrap_or(Path::new("python3")), TIME_LIMIT)
+/// Asks `python`. The error is a reason in words.
+pub(super) fn ask(python: &Path) -> Result<Answer, String> {
+    ask_within(python, TIME_LIMIT)
 }
 
 fn ask_within(python: &Path, limit: Duration) -> Result<Answer, String> {

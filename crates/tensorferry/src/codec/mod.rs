@@ -5,6 +5,7 @@
 //! - [`half`] narrows `f32` to `f16` or `bf16` and widens it back. Narrowing rounds; everything
 //!   that a half can hold comes back as it was.
 //! - [`checksum`] is CRC-32C, in one piece or in pieces that are computed apart and combined.
+//! - `jpeg` decodes the part of a picture that is asked for (with the feature `images`).
 //!
 //! # Which version runs
 //!
@@ -20,12 +21,15 @@
 //!
 //! # Where the unsafe code is
 //!
-//! Only in the kernels (`*/avx2.rs`, `*/avx512.rs`) and in the one line that calls each of them.
-//! A kernel takes arrays of fixed size, so that its bounds can be read off its types.
+//! In the kernels (`*/avx2.rs`, `*/avx512.rs`), in the one line that calls each of them, and where
+//! `jpeg` calls its library. A kernel takes arrays of fixed size, so that its bounds can be read off
+//! its types.
 
 pub mod bitmap;
 pub mod checksum;
 pub mod half;
+#[cfg(feature = "images")]
+pub mod jpeg;
 mod level;
 
 pub use level::Level;

@@ -13,11 +13,12 @@ pub struct Chance(u64);
 impl Chance {
     /// The chance of sample `index` in `epoch`.
     pub fn of(seed: u64, epoch: u64, index: u64) -> Self {
-        let mut chance = Self(seed);
-        for word in [epoch, index] {
-            chance = Self(chance.draw() ^ word);
-        }
-        Self(chance.draw())
+        Self(Self::hash(&[seed, epoch, index]))
+    }
+
+    /// One word made of several, each of which changes all of its bits.
+    pub fn hash(words: &[u64]) -> u64 {
+        words.iter().fold(0, |hash, word| Self(hash ^ word).draw())
     }
 
     /// The next 64 random bits.

@@ -13,9 +13,15 @@
 //! | [`source`] | where samples lie, how their stored bytes are had |
 //! | [`sample`] | a sample on its way: [`Raw`](sample::Raw) fields, the [`Layout`](sample::Layout) of a result, its [`Place`](sample::Place) |
 //! | [`recipe`] | stored bytes to numbers: decoders and transforms |
+//! | [`batch`] | samples side by side, while threads write them and when they are done |
+//! | [`cache`] | samples kept near: memory, SSD, peers |
+//! | [`loader`] | threads, queues, order, bad samples |
 //! | [`chance`] | the randomness of a sample, from seed, epoch and index alone |
 
+pub mod batch;
+pub mod cache;
 pub mod chance;
+pub mod loader;
 pub mod recipe;
 pub mod sample;
 pub mod source;

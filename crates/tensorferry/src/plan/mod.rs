@@ -5,6 +5,16 @@
 //! that it can be tested exhaustively, replayed over recorded runs, and compared with its rivals and
 //! with the best that hindsight could have done.
 //!
-//! So far: [`tools`], which way an object takes to and from a file.
+//! | planner | decides |
+//! |---|---|
+//! | [`tools`] | which way an object takes to and from a file |
+//! | [`order`] | which sample comes when, as torch does |
+//! | [`eviction`] | which samples stay near |
+//! | [`threads`] | how many threads load, for whom, and how many prepare |
+//! | [`simulate`] | what all of that amounts to in a cluster |
 
+pub mod eviction;
+pub mod order;
+pub mod simulate;
+pub mod threads;
 pub mod tools;

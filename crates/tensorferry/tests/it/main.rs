@@ -4,9 +4,11 @@
 mod arena;
 mod checkpoint;
 mod codec;
+mod data;
 mod device;
 mod fuzz;
 mod io;
 mod metrics;
+mod recipe;
 mod source;
 mod tree;

@@ -41,7 +41,7 @@ def load(path: str, options: LoadOptions, *, rank: int, world_size: int) -> Any:
         if recognise(path) != "index":
             from tensorferry._checkpoint import run
 
-            return run.load_with("auto", path, options)
+            return run.load(path, options)
         index = read(path)
         try:
             if isinstance(index, WeightMap):

@@ -16,6 +16,7 @@ use super::names::{Names, ending};
 use super::side::side_by_side;
 use super::store::{Located, Options, Store, Stores};
 use super::{Label, Source};
+use crate::data::recipe::PICTURES;
 use crate::data::sample::Raw;
 use crate::error::{Error, Kind, Result};
 
@@ -170,15 +171,16 @@ fn is_image(name: &[u8]) -> bool {
     IMAGES.iter().any(|image| ending.eq_ignore_ascii_case(image.as_bytes()))
 }
 
-/// The ending that all of the names have, or nothing.
+/// The ending that all of the names have, or nothing. Pictures of several formats count as one: their
+/// content tells them apart.
 pub(super) fn common_ending(names: &Names) -> String {
-    let first = names.iter().next().map(ending).unwrap_or_default();
-    let all = names.iter().all(|name| {
-        let start = name.len().saturating_sub(first.len());
-        name[start..].eq_ignore_ascii_case(first.as_bytes())
-            && start.checked_sub(1).is_some_and(|dot| name[dot] == b'.')
-    });
-    if all { first } else { String::new() }
+    let kind = |name: &[u8]| {
+        let ending = ending(name);
+        if PICTURES.contains(&&*ending) { PICTURES[0].to_owned() } else { ending }
+    };
+    let mut kinds = names.iter().map(kind);
+    let first = kinds.next().unwrap_or_default();
+    if kinds.all(|kind| kind == first) { first } else { String::new() }
 }
 
 /// The order of Python's strings: by code point. It is the order of the bytes, but for a byte that

@@ -1,0 +1,210 @@
+//! Samples kept near.
+//!
+//! ```text
+//!   find ─► memory ─► SSD ─► peers ─► (backend)
+//!   keep ─► memory, if its shelf admits it ─► what had to go, or was refused ─► SSD, likewise
+//! ```
+//!
+//! Which samples are kept is decided by [`plan::eviction`](crate::plan::eviction), from the orders of
+//! this epoch and the next; this module holds the bytes and does what the shelves say. A sample is in at most one
+//! tier of a node. Both tiers are bounded in bytes; the SSD's is one file without a name, so that
+//! nothing is left behind however the process ends.
+//!
+//! A tier that fails is no reason to fail: a sample that can't be read back, or does not match its
+//! checksum, is forgotten, counted, and loaded from where it came.
+
+mod disk;
+mod tier;
+
+pub use tier::Tier;
+
+use std::collections::HashMap;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use self::disk::Disk;
+use super::sample::Raw;
+use crate::error::Result;
+use crate::plan::eviction::{Copies, Future, Moment, Policy, Shelf, Use};
+use crate::sync::{Mutex, lock};
+
+/// How much is kept, and what.
+#[derive(Debug, Clone)]
+pub struct Config {
+    /// Who goes first.
+    pub policy: Policy,
+    /// Bytes in memory.
+    pub memory_bytes: u64,
+    /// A directory on an SSD, and bytes in it.
+    pub disk: Option<(PathBuf, u64)>,
+    /// Whether samples are kept as decoded, rather than as stored.
+    pub decoded: bool,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self { policy: Policy::Belady, memory_bytes: 0, disk: None, decoded: false }
+    }
+}
+
+/// Where a sample was found.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Origin {
+    /// In memory.
+    Memory,
+    /// On the SSD.
+    Disk,
+    /// At another node.
+    Peer,
+    /// Where it is stored for good.
+    Backend,
+}
+
+/// The samples that a node keeps; see the [module](self).
+pub struct Cache {
+    memory: Mutex<Memory>,
+    disk: Option<Mutex<Disk>>,
+    peers: Mutex<Vec<Arc<dyn Tier>>>,
+    pub(super) decoded: bool,
+    len: u64,
+}
+
+struct Memory {
+    shelf: Shelf,
+    held: HashMap<u32, Raw>,
+    future: Future,
+}
+
+impl Cache {
+    /// An empty one for a source of `len` samples.
+    pub fn new(len: u64, config: &Config) -> Result<Self> {
+        let shelf = Shelf::new(config.policy, config.memory_bytes);
+        let memory = Memory { shelf, held: HashMap::new(), future: Future::new(len)? };
+        let disk = config.disk.as_ref();
+        let disk = disk.map(|(directory, bytes)| Disk::new(directory, *bytes, config.policy));
+        Ok(Self {
+            memory: Mutex::new(memory),
+            disk: disk.transpose()?.map(Mutex::new),
+            peers: Mutex::new(Vec::new()),
+            decoded: config.decoded,
+            len,
+        })
+    }
+
+    /// Whether anything could ever be kept.
+    pub fn is_off(&self) -> bool {
+        self.disk.is_none() && lock(&self.memory).shelf.capacity() == 0
+    }
+
+    /// Another node, to be asked before the backend is.
+    pub fn join(&self, peer: Arc<dyn Tier>) {
+        lock(&self.peers).push(peer);
+    }
+
+    /// Says what comes: the orders of `epoch` and of those after it.
+    pub fn foresee(&self, epoch: u32, orders: &[Vec<u32>]) -> Result<()> {
+        let mut memory = lock(&self.memory);
+        memory.future = Future::new(self.len)?;
+        memory.future.forget_before(epoch);
+        orders.iter().try_for_each(|order| memory.future.push_epoch(order))
+    }
+
+    /// The sample, from the nearest tier that has it.
+    pub fn find(&self, id: u32, now: Moment) -> Option<(Raw, Origin)> {
+        self.find_in_memory(id, now)
+            .map(|raw| (raw, Origin::Memory))
+            .or_else(|| self.find_on_disk(id, now).map(|raw| (raw, Origin::Disk)))
+            .or_else(|| self.find_at_peers(id).map(|raw| (raw, Origin::Peer)))
+    }
+
+    /// A sample was used and may be kept.
+    pub fn keep(&self, id: u32, raw: &Raw, now: Moment) -> Result<()> {
+        let use_ = self.use_of(id, now);
+        let mut leaving = Vec::new();
+        if self.admit(id, raw.bytes(), &use_, &mut leaving) {
+            // Read outside of the lock: it may be large and still in its file.
+            let raw = raw.in_memory()?;
+            let mut memory = lock(&self.memory);
+            if memory.shelf.contains(id) {
+                memory.held.insert(id, raw);
+            }
+        } else {
+            leaving.push((id, raw.clone()));
+        }
+        let Some(disk) = &self.disk else { return Ok(()) };
+        for (id, raw) in leaving {
+            let use_ = self.use_of(id, now);
+            lock(disk).keep(id, &raw, &use_);
+        }
+        Ok(())
+    }
+
+    fn find_in_memory(&self, id: u32, now: Moment) -> Option<Raw> {
+        let use_ = self.use_of(id, now);
+        let mut memory = lock(&self.memory);
+        let raw = memory.held.get(&id).cloned()?;
+        if !memory.shelf.touch(id, &use_) {
+            memory.held.remove(&id);
+        }
+        Some(raw)
+    }
+
+    fn find_on_disk(&self, id: u32, now: Moment) -> Option<Raw> {
+        let disk = self.disk.as_ref()?;
+        let use_ = self.use_of(id, now);
+        let reading = lock(disk).find(id)?;
+        // Read without the lock: other threads find theirs meanwhile.
+        let raw = reading.read();
+        lock(disk).found(id, raw.is_some(), &use_);
+        raw
+    }
+
+    fn find_at_peers(&self, id: u32) -> Option<Raw> {
+        let peers = lock(&self.peers).clone();
+        peers.iter().find_map(|peer| peer.get(id))
+    }
+
+    fn admit(&self, id: u32, bytes: u64, use_: &Use, leaving: &mut Vec<(u32, Raw)>) -> bool {
+        let mut memory = lock(&self.memory);
+        let mut evicted = Vec::new();
+        let admitted = memory.shelf.admit(id, bytes, use_, &mut evicted);
+        leaving.extend(evicted.into_iter().filter_map(|id| Some((id, memory.held.remove(&id)?))));
+        admitted
+    }
+
+    fn use_of(&self, id: u32, now: Moment) -> Use {
+        let peers = lock(&self.peers).clone();
+        let copies = match peers.iter().any(|peer| peer.has(id)) {
+            _ if peers.is_empty() => Copies::Private,
+            true => Copies::Several,
+            false => Copies::Only,
+        };
+        let memory = lock(&self.memory);
+        Use { now, next: memory.future.next_use(id, now), uses: memory.future.uses(id), copies }
+    }
+
+    /// Bytes in memory, and on the SSD.
+    pub fn used(&self) -> (u64, u64) {
+        let disk = self.disk.as_ref().map_or(0, |disk| lock(disk).used());
+        (lock(&self.memory).shelf.used(), disk)
+    }
+}
+
+/// What other nodes see of this one.
+impl Tier for Cache {
+    fn has(&self, id: u32) -> bool {
+        lock(&self.memory).held.contains_key(&id)
+            || self.disk.as_ref().is_some_and(|disk| lock(disk).has(id))
+    }
+
+    fn get(&self, id: u32) -> Option<Raw> {
+        let held = lock(&self.memory).held.get(&id).cloned();
+        held.or_else(|| {
+            let disk = self.disk.as_ref()?;
+            let reading = lock(disk).find(id)?;
+            let raw = reading.read();
+            lock(disk).let_go(id);
+            raw
+        })
+    }
+}

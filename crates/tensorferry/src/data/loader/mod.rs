@@ -1,0 +1,101 @@
+//! Batches, in order, by threads.
+//!
+//! ```text
+//!   submit(indices) ─► Line: to load ─► load ─► to prepare ─► prepare ─► slot ─► next() ─► Batch
+//!                       one for each     │        ordered       recipe    of a    in order
+//!                       consumer         ▼        by need                 Making
+//!                                      cache, source
+//! ```
+//!
+//! A [`Loader`] knows where samples lie and how they are prepared. A [`Run`] is one epoch of one
+//! consumer: batches are submitted as lists of indices and come out in that order. All runs of a
+//! process share one [`Crew`] of threads; each of its threads takes, again and again, the most urgent
+//! task of any [`Line`](line): loading or preparing one sample. How many may load at once, and for
+//! whom, is planned (`plan::threads`).
+//!
+//! **A sample's states**: *waiting* (in `to_load`), *loading*, *loaded* (in `to_prepare`, its bytes in
+//! memory), *preparing*, *done* or *left out*. Only the line, under the crew's lock, moves it from one
+//! to the next; the work itself is done without the lock.
+//!
+//! **Bounds.** Loading runs ahead of the consumer by at most [`Config::load_ahead_bytes`], preparing by
+//! at most [`Config::prepare_ahead`] batches: those are the buffers in use. Who submits decides how
+//! many indices are known.
+//!
+//! **Bad samples** are dealt with by [`OnError`], by rules that do not depend on timing: which sample
+//! stands in for another follows from seed, epoch and index.
+
+mod config;
+mod crew;
+mod line;
+mod open;
+mod roles;
+mod run;
+mod tally;
+mod work;
+
+pub use config::{Config, Mode, OnError};
+pub use crew::Crew;
+pub use open::Fault;
+pub use run::{Handed, Run};
+pub use tally::Stats;
+use work::Work;
+
+use std::sync::Arc;
+
+use super::cache::Cache;
+use super::recipe::Recipe;
+use super::source::Source;
+use crate::error::{Error, Result};
+
+/// Where samples lie and how they become batches.
+pub struct Loader {
+    work: Arc<Work>,
+    crew: Arc<Crew>,
+}
+
+impl Loader {
+    /// A loader of `source`; `recipes` has one for each of its fields.
+    pub fn new(
+        source: Arc<dyn Source>,
+        recipes: Vec<Box<dyn Recipe>>,
+        config: Config,
+        crew: Arc<Crew>,
+    ) -> Result<Self> {
+        config.check()?;
+        let (fields, given) = (source.fields().len(), recipes.len());
+        if fields != given {
+            let message =
+                format!("the samples have {fields} fields, and there are {given} recipes");
+            return Err(Error::invalid(message));
+        }
+        if u32::try_from(source.len()).is_err() {
+            return Err(Error::invalid("a source can have at most 2^32 - 1 samples"));
+        }
+        Ok(Self { work: Arc::new(Work::new(source, recipes, config)?), crew })
+    }
+
+    /// Begins an epoch.
+    pub fn begin(&self, epoch: u32) -> Result<Run> {
+        Run::new(Arc::clone(&self.crew), Arc::clone(&self.work), epoch)
+    }
+
+    /// Says what comes: the orders of `epoch` and of those after it, so far as they are known.
+    pub fn foresee(&self, epoch: u32, orders: &[Vec<u32>]) -> Result<()> {
+        self.work.cache.foresee(epoch, orders)
+    }
+
+    /// What is kept near, for other loaders to read from.
+    pub fn cache(&self) -> &Arc<Cache> {
+        &self.work.cache
+    }
+
+    /// The bad samples that were met, so far as they are kept by name.
+    pub fn faults(&self) -> Vec<Fault> {
+        self.work.tally.faults()
+    }
+
+    /// Numbers since the beginning.
+    pub fn stats(&self) -> Stats {
+        self.work.tally.stats()
+    }
+}

@@ -1,0 +1,105 @@
+//! One epoch of one consumer.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use super::crew::Crew;
+use super::line::Line;
+use super::open::Fault;
+use super::work::Work;
+use crate::data::batch::Batch;
+use crate::error::{Error, Kind, Result};
+use crate::sync::{Mutex, lock};
+use crate::trace;
+
+/// One epoch of one consumer: batches are submitted, and come out in that order.
+///
+/// Dropping it ends the epoch: what is under way is thrown away.
+pub struct Run {
+    crew: Arc<Crew>,
+    work: Arc<Work>,
+    line: u64,
+    clock: Mutex<Clock>,
+}
+
+/// Who waited for whom.
+#[derive(Default)]
+struct Clock {
+    /// When the last batch was handed over: since then the consumer is busy.
+    handed_over: Option<Instant>,
+    /// When the next one was first asked for: since then the consumer waits.
+    asked: Option<Instant>,
+}
+
+/// What [`Run::next`] gives: a batch, or `None` when all of its samples were left out.
+pub type Handed = (Option<Batch>, Vec<Fault>);
+
+impl Run {
+    pub(super) fn new(crew: Arc<Crew>, work: Arc<Work>, epoch: u32) -> Result<Self> {
+        let line = crew.join(Arc::clone(&work), epoch, 0)?;
+        Ok(Self { crew, work, line, clock: Mutex::default() })
+    }
+
+    /// Asks for a batch of these samples, behind all that were asked for before.
+    pub fn submit(&self, indices: &[u32]) -> Result<()> {
+        let len = self.work.source.len();
+        if let Some(index) = indices.iter().find(|index| **index as usize >= len) {
+            let message = format!("sample {index} is asked for, and there are {len}");
+            return Err(Error::invalid(message));
+        }
+        self.crew.submit(self.line, indices)
+    }
+
+    /// The next batch, in the order of submission. Waits for it, at most until `limit` has passed.
+    ///
+    /// An error is that of this batch alone: the next ones come.
+    pub fn next(&self, limit: Option<Duration>) -> Result<Handed> {
+        let _span = trace::span("data", "wait for a batch");
+        let now = Instant::now();
+        let (asked, busy) = self.asked(now);
+        let deadline = limit.and_then(|limit| now.checked_add(limit));
+        let taken = self.crew.wait_for(self.line, deadline, |line| {
+            if line.open_batches() == 0 {
+                return Some(None);
+            }
+            let taken = line.take()?;
+            line.was_busy(busy.as_secs_f64());
+            Some(Some(taken))
+        })?;
+        let Some(taken) = taken else { return Err(self.timed_out(limit)) };
+        let message = "no batch was submitted that has not been taken";
+        let (batch, faults) = taken.ok_or_else(|| Error::invalid(message))?;
+        let samples = batch.as_ref().ok().and_then(Option::as_ref);
+        let samples = samples.map_or(0, |batch| batch.indices.len());
+        let handed_over = Instant::now();
+        self.work.tally.handed_over(samples, handed_over - asked, busy);
+        self.work.tally.bad(faults.clone());
+        *lock(&self.clock) = Clock { handed_over: Some(handed_over), asked: None };
+        Ok((batch?, faults))
+    }
+
+    /// Since when the consumer waits, and for how long it was busy before.
+    fn asked(&self, now: Instant) -> (Instant, Duration) {
+        let mut clock = lock(&self.clock);
+        let asked = *clock.asked.get_or_insert(now);
+        (asked, clock.handed_over.map_or(Duration::ZERO, |last| asked - last))
+    }
+
+    /// What the next batch waits for, for people.
+    pub fn held_up_by(&self) -> String {
+        let now = Some(Instant::now());
+        let held = self.crew.wait_for(self.line, now, |line| Some(Line::held_up_by(line)));
+        held.ok().flatten().flatten().unwrap_or_default()
+    }
+
+    fn timed_out(&self, limit: Option<Duration>) -> Error {
+        let (limit, held) = (limit.unwrap_or_default(), self.held_up_by());
+        Error::new(Kind::Timeout, format!("no batch came within {limit:?}: {held}"))
+    }
+}
+
+impl Drop for Run {
+    fn drop(&mut self) {
+        self.crew.leave(self.line);
+    }
+}

@@ -1,0 +1,98 @@
+//! `.npz` files: zip archives whose members are `.npy` files.
+//!
+//! A member that is stored as it is, is read straight from the archive. A compressed one is inflated
+//! into memory first, up to the size that the archive says and never beyond a limit.
+
+use std::io::{self, Read, Seek, SeekFrom};
+
+use zip::{CompressionMethod, ZipArchive};
+
+use crate::data::sample::Field;
+use crate::error::{Error, Kind, Result};
+
+/// A compressed member that would become larger is refused.
+const INFLATED_BYTES_MAX: u64 = 8 << 30;
+/// More members than any sample has.
+const MEMBERS_MAX: usize = 1 << 16;
+
+/// Calls `each` with the name and the bytes of every member, in the archive's order.
+pub fn members(
+    field: Field<'_>,
+    mut each: impl FnMut(&str, Field<'_>) -> Result<()>,
+) -> Result<()> {
+    let mut archive = ZipArchive::new(Bytes { field, at: 0 }).map_err(|error| damaged(&error))?;
+    if archive.len() > MEMBERS_MAX {
+        return Err(Error::new(Kind::Corrupt, "the .npz file has too many members"));
+    }
+    for at in 0..archive.len() {
+        let mut member = archive.by_index(at).map_err(|error| damaged(&error))?;
+        let name = member.name().map_err(|error| damaged(&error))?.into_owned();
+        let name = name.strip_suffix(".npy").unwrap_or(&name);
+        let size = member.size();
+        let result = match (member.compression(), member.data_start()) {
+            (CompressionMethod::Stored, Some(start)) => each(name, part(field, start, size)?),
+            _ => each(name, Field::Memory(&inflate(&mut member, size)?)),
+        };
+        result.map_err(|error| error.with("member", name))?;
+    }
+    Ok(())
+}
+
+fn part(field: Field<'_>, start: u64, length: u64) -> Result<Field<'_>> {
+    let end = start.checked_add(length).filter(|end| *end <= field.len());
+    let end = end.ok_or_else(|| Error::new(Kind::Truncated, "the .npz file ends in a member"))?;
+    Ok(match field {
+        Field::Memory(bytes) => Field::Memory(&bytes[start as usize..end as usize]),
+        Field::Stored { file, start: first, .. } => {
+            Field::Stored { file, start: first + start, len: length }
+        }
+    })
+}
+
+fn inflate(member: &mut impl Read, size: u64) -> Result<Vec<u8>> {
+    if size > INFLATED_BYTES_MAX {
+        let what = format!("a member of the .npz file has {size} bytes when it is inflated");
+        return Err(Error::invalid(format!("{what}; up to {INFLATED_BYTES_MAX} are")));
+    }
+    // What the archive says may be a lie: memory is asked for as the bytes come.
+    let mut bytes = Vec::with_capacity(size.min(1 << 20) as usize);
+    let read = member.take(size + 1).read_to_end(&mut bytes);
+    let read = read.map_err(|error| {
+        Error::new(Kind::Corrupt, "a member of the .npz file can't be inflated").caused_by(error)
+    })?;
+    if read as u64 != size {
+        return Err(Error::new(Kind::Corrupt, "a member of the .npz file has another size"));
+    }
+    Ok(bytes)
+}
+
+fn damaged(error: &zip::result::ZipError) -> Error {
+    Error::new(Kind::Corrupt, format!("the .npz file can't be read: {error}"))
+}
+
+/// A field as the library reads it.
+struct Bytes<'a> {
+    field: Field<'a>,
+    at: u64,
+}
+
+impl Read for Bytes<'_> {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        let length = self.field.len().saturating_sub(self.at).min(into.len() as u64) as usize;
+        self.field.read_at(self.at, &mut into[..length]).map_err(io::Error::other)?;
+        self.at += length as u64;
+        Ok(length)
+    }
+}
+
+impl Seek for Bytes<'_> {
+    fn seek(&mut self, to: SeekFrom) -> io::Result<u64> {
+        let at = match to {
+            SeekFrom::Start(at) => Some(at),
+            SeekFrom::End(by) => self.field.len().checked_add_signed(by),
+            SeekFrom::Current(by) => self.at.checked_add_signed(by),
+        };
+        self.at = at.ok_or_else(|| io::Error::from(io::ErrorKind::InvalidInput))?;
+        Ok(self.at)
+    }
+}

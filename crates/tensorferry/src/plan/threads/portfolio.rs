@@ -1,0 +1,126 @@
+//! One model for each class of sample sizes, a class to each doubling.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use crate::error::{Error, Kind, Result};
+
+use super::model::Model;
+
+/// What one kind of work costs here. Kept as JSON, so that the next run starts from it.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(try_from = "BTreeMap<u8, Model>", into = "BTreeMap<u8, Model>")]
+pub struct Portfolio {
+    /// By the binary logarithm of the size. None is empty.
+    models: BTreeMap<u8, Model>,
+}
+
+impl Portfolio {
+    /// Whether nothing was measured yet.
+    pub fn is_empty(&self) -> bool {
+        self.models.is_empty()
+    }
+
+    /// One thread took `seconds` for a sample of `bytes` while `threads` did this kind of work, for any
+    /// consumer, itself included.
+    pub fn observe(&mut self, bytes: u64, threads: usize, seconds: f64) {
+        let model = self.models.entry(class(bytes)).or_default();
+        model.observe(threads, seconds);
+        if model.is_empty() {
+            self.models.remove(&class(bytes));
+        }
+    }
+
+    /// Seconds that one of `threads` threads spends on a sample of `bytes`, by the model whose size is
+    /// nearest; of two as near, that of the larger samples, which errs on the slow side.
+    pub fn seconds(&self, bytes: u64, threads: usize) -> Option<f64> {
+        self.nearest(bytes)?.seconds(threads)
+    }
+
+    fn nearest(&self, bytes: u64) -> Option<&Model> {
+        let wanted = class(bytes);
+        let below = self.models.range(..=wanted).next_back();
+        let above = self.models.range(wanted..).next();
+        let nearer = match (below, above) {
+            (Some(below), Some(above)) if wanted - below.0 < above.0 - wanted => Some(below),
+            (below, above) => above.or(below),
+        };
+        nearer.map(|(_, model)| model)
+    }
+}
+
+fn class(bytes: u64) -> u8 {
+    bytes.max(1).ilog2() as u8
+}
+
+impl TryFrom<BTreeMap<u8, Model>> for Portfolio {
+    type Error = Error;
+
+    fn try_from(models: BTreeMap<u8, Model>) -> Result<Self> {
+        for (class, model) in &models {
+            if u32::from(*class) >= u64::BITS || model.is_empty() {
+                let message = format!(
+                    "size class {class} of a thread profile is unknown or empty; delete the profile, \
+                     it is measured again"
+                );
+                return Err(Error::new(Kind::Corrupt, message));
+            }
+        }
+        Ok(Self { models })
+    }
+}
+
+impl From<Portfolio> for BTreeMap<u8, Model> {
+    fn from(portfolio: Portfolio) -> Self {
+        portfolio.models
+    }
+}
+
+#[cfg(test)]
+#[cfg(not(loom))]
+mod tests {
+    use super::*;
+
+    fn of(values: &[(u64, f64)]) -> Portfolio {
+        let mut portfolio = Portfolio::default();
+        for (bytes, seconds) in values {
+            portfolio.observe(*bytes, 1, *seconds);
+        }
+        portfolio
+    }
+
+    #[test]
+    fn the_nearest_class_wins() {
+        let portfolio = of(&[(1 << 10, 1.0), (1 << 20, 2.0)]);
+        assert_eq!(portfolio.seconds(1 << 10, 1), Some(1.0));
+        assert_eq!(portfolio.seconds((1 << 11) - 1, 1), Some(1.0));
+        assert_eq!(portfolio.seconds(0, 1), Some(1.0));
+        assert_eq!(portfolio.seconds(1 << 14, 1), Some(1.0));
+        assert_eq!(portfolio.seconds(1 << 15, 1), Some(2.0), "as near: the larger one");
+        assert_eq!(portfolio.seconds(u64::MAX, 1), Some(2.0));
+        assert_eq!(Portfolio::default().seconds(1, 1), None);
+    }
+
+    #[test]
+    fn a_value_that_no_clock_shows_leaves_no_class_behind() {
+        assert!(of(&[(1 << 10, f64::NAN)]).is_empty());
+    }
+
+    #[test]
+    fn a_profile_comes_back_as_it_was_saved() {
+        let portfolio = of(&[(1 << 10, 0.1), (1 << 20, 0.7), (1 << 10, 0.3)]);
+        let text = serde_json::to_string(&portfolio).unwrap();
+        assert_eq!(serde_json::from_str::<Portfolio>(&text).unwrap(), portfolio);
+    }
+
+    #[test]
+    fn a_profile_with_an_impossible_class_is_refused() {
+        let text = serde_json::to_string(&of(&[(1 << 10, 0.1)])).unwrap();
+        let error =
+            serde_json::from_str::<Portfolio>(&text.replace("\"10\"", "\"64\"")).unwrap_err();
+        assert!(error.to_string().contains("size class 64 of a thread profile"), "{error}");
+        let empty = r#"{"3":{"points":[],"values":0}}"#;
+        assert!(serde_json::from_str::<Portfolio>(empty).is_err());
+    }
+}

@@ -1,0 +1,5 @@
+//! The data path, with sources and recipes made up for the purpose.
+
+mod cache;
+mod loader;
+mod made_up;

@@ -1,0 +1,121 @@
+//! What is kept near comes from there, as much as can, and is the same.
+
+use std::sync::Arc;
+
+use tensorferry::Kind;
+use tensorferry::data::cache;
+use tensorferry::data::loader::{Config, Loader, Stats};
+use tensorferry::plan::eviction::Policy;
+use tensorferry::plan::order::{Distributed, SAMPLES_MAX};
+
+use super::made_up::{Numbers, epoch, loader, numbers};
+
+const SAMPLES: u32 = 400;
+const BYTES: usize = 1000;
+
+fn cached(policy: Policy, memory: u64, disk: Option<u64>) -> Loader {
+    let directory = std::env::temp_dir();
+    let disk = disk.map(|bytes| (directory, bytes));
+    let cache = cache::Config { policy, memory_bytes: memory, disk, decoded: false };
+    let source = Numbers { size: BYTES, ..numbers(SAMPLES as usize) };
+    loader(source, 3, Config { cache, load_ahead_bytes: 20_000, ..Config::default() })
+}
+
+fn order(epoch: u32, world_size: u32, rank: u32) -> Vec<u32> {
+    let distributed = Distributed {
+        len: u64::from(SAMPLES),
+        world_size,
+        rank,
+        seed: 0,
+        shuffle: true,
+        drop_last: false,
+    };
+    assert!(distributed.len < SAMPLES_MAX);
+    distributed.epoch(u64::from(epoch)).unwrap()
+}
+
+/// The values of an epoch, and what was counted in it.
+fn train(loader: &Loader, at: u32, (world, rank): (u32, u32)) -> (Vec<Vec<u64>>, Stats) {
+    let before = loader.stats();
+    let orders: Vec<_> = (at..at + 8).map(|epoch| order(epoch, world, rank)).collect();
+    loader.foresee(at, &orders).unwrap();
+    let batches: Vec<_> = orders[0].chunks(16).map(<[u32]>::to_vec).collect();
+    let values = epoch(loader, at, &batches);
+    let mut stats = loader.stats();
+    stats.memory_hits -= before.memory_hits;
+    stats.disk_hits -= before.disk_hits;
+    stats.peer_hits -= before.peer_hits;
+    stats.backend_bytes -= before.backend_bytes;
+    (values, stats)
+}
+
+#[test]
+fn half_of_the_dataset_in_memory_halves_the_bytes_of_every_later_epoch() {
+    let all = u64::from(SAMPLES) * BYTES as u64;
+    let loader = cached(Policy::Belady, all / 2, None);
+    let plain = cached(Policy::Belady, 0, None);
+    for at in 0..4 {
+        let (values, stats) = train(&loader, at, (1, 0));
+        assert_eq!(values, train(&plain, at, (1, 0)).0);
+        let expected = if at == 0 { all } else { all / 2 };
+        assert_eq!(stats.backend_bytes, expected, "epoch {at}");
+    }
+    assert_eq!(loader.cache().used().0, all / 2);
+}
+
+#[test]
+fn what_does_not_fit_in_memory_goes_to_the_ssd_and_comes_back_the_same() {
+    let all = u64::from(SAMPLES) * BYTES as u64;
+    // A sample takes a block of 4096 bytes there.
+    let loader = cached(Policy::Belady, all / 4, Some(all * 4));
+    let plain = cached(Policy::Belady, 0, None);
+    for at in 0..3 {
+        let (values, stats) = train(&loader, at, (1, 0));
+        assert_eq!(values, train(&plain, at, (1, 0)).0);
+        if at > 0 {
+            assert_eq!((stats.backend_bytes, stats.memory_hits, stats.disk_hits), (0, 100, 300));
+        }
+    }
+}
+
+#[test]
+fn no_policy_changes_what_comes_out_or_takes_more_than_its_limit() {
+    let all = u64::from(SAMPLES) * BYTES as u64;
+    let plain = cached(Policy::Belady, 0, None);
+    let expected: Vec<_> = (0..3).map(|at| train(&plain, at, (1, 0)).0).collect();
+    for policy in Policy::ALL {
+        let loader = cached(policy, all / 3, Some(all / 3));
+        for at in 0..3 {
+            assert_eq!(train(&loader, at, (1, 0)).0, expected[at as usize], "{policy}");
+            let (memory, disk) = loader.cache().used();
+            assert!(memory <= all / 3 && disk <= all / 3, "{policy}");
+        }
+    }
+}
+
+#[test]
+fn nodes_that_read_from_one_another_leave_the_backend_alone_once_all_is_kept() {
+    let all = u64::from(SAMPLES) * BYTES as u64;
+    let nodes: Vec<_> = (0..4).map(|_| cached(Policy::Belady, all / 3, None)).collect();
+    for node in &nodes {
+        for other in nodes.iter().filter(|other| !std::ptr::eq(*other, node)) {
+            node.cache().join(Arc::clone(other.cache()) as Arc<dyn cache::Tier>);
+        }
+    }
+    let mut last = 0;
+    for at in 0..4 {
+        let stats = (0..4).map(|rank| train(&nodes[rank as usize], at, (4, rank)).1);
+        last = stats.map(|stats| stats.backend_bytes).sum();
+    }
+    assert_eq!(last, 0, "four thirds of the dataset fit");
+    assert!(nodes.iter().all(|node| node.stats().peer_hits > 0));
+}
+
+#[test]
+fn a_cache_directory_that_can_not_be_used_is_an_error_that_says_so() {
+    let disk = Some(("/nowhere/at/all".into(), 1 << 20));
+    let cache = cache::Config { disk, ..cache::Config::default() };
+    let error = cache::Cache::new(10, &cache).err().unwrap();
+    assert_eq!(error.kind(), Kind::NotFound);
+    assert!(error.to_string().contains("cache_dir"), "{error}");
+}

@@ -1,0 +1,171 @@
+//! Batches come out in order, whole and the same, whatever threads and storage do.
+
+use std::sync::Arc;
+use std::thread;
+use std::time::Duration;
+
+use tensorferry::Kind;
+use tensorferry::data::loader::{Config, Crew, Loader, Mode, OnError};
+use tensorferry::data::source::Label;
+
+use super::made_up::{Numbers, PANICS, Pair, epoch, in_order, loader, numbers};
+
+#[test]
+fn batches_come_in_the_order_of_submission_with_every_sample_in_its_slot() {
+    let loader = loader(numbers(200), 4, Config::default());
+    let batches = in_order(200, 7);
+    let out = epoch(&loader, 0, &batches);
+    assert_eq!(out.len(), batches.len());
+    for (batch, values) in batches.iter().zip(&out) {
+        let first: Vec<_> = values.iter().step_by(2).map(|value| *value as u32).collect();
+        assert_eq!(&first, batch);
+    }
+    let stats = loader.stats();
+    assert_eq!((stats.batches, stats.samples, stats.backend_loads), (29, 200, 200));
+}
+
+#[test]
+fn the_same_seed_gives_the_same_batches_on_any_number_of_threads() {
+    let batches = in_order(100, 9);
+    let with = |threads, seed| {
+        let config = Config { seed, ..Config::default() };
+        epoch(&loader(numbers(100), threads, config), 3, &batches)
+    };
+    let one = with(1, 5);
+    assert_eq!(one, with(3, 5));
+    assert_eq!(one, with(8, 5));
+    assert_ne!(one, with(1, 6));
+}
+
+#[test]
+fn labels_follow_their_samples() {
+    let loader = loader(numbers(10), 2, Config::default());
+    let run = loader.begin(0).unwrap();
+    run.submit(&[4, 2]).unwrap();
+    let batch = run.next(None).unwrap().0.unwrap();
+    assert_eq!(batch.labels, [Label::Int(40), Label::Int(20)]);
+    assert_eq!(batch.indices, [4, 2]);
+}
+
+#[test]
+fn a_bad_sample_fails_its_batch_by_name_and_the_next_ones_come() {
+    let source = Numbers { bad: |index| index == 5 || index == 4, ..numbers(20) };
+    let loader = loader(source, 3, Config::default());
+    let run = loader.begin(0).unwrap();
+    for batch in in_order(20, 4) {
+        run.submit(&batch).unwrap();
+    }
+    assert!(run.next(None).is_ok());
+    let error = run.next(None).unwrap_err();
+    assert_eq!(error.kind(), Kind::Corrupt);
+    assert!(error.to_string().contains("number 4"), "{error}");
+    assert_eq!(run.next(None).unwrap().0.unwrap().indices, [8, 9, 10, 11]);
+}
+
+#[test]
+fn skipped_samples_are_left_out_and_named() {
+    let source = Numbers { bad: |index| index % 4 == 1 || index >= 16, ..numbers(20) };
+    let config = Config { on_error: OnError::Skip, ..Config::default() };
+    let loader = loader(source, 3, config);
+    let out = epoch(&loader, 0, &in_order(20, 4));
+    assert_eq!(out.len(), 4, "a batch without samples is left out");
+    for (at, values) in out.iter().enumerate() {
+        let first: Vec<_> = values.iter().step_by(2).copied().collect();
+        let at = at as u64 * 4;
+        assert_eq!(first, [at, at + 2, at + 3]);
+    }
+    let faults = loader.faults();
+    assert_eq!(faults.len(), 8);
+    assert_eq!((faults[0].index, &*faults[0].name), (1, "number 1"));
+    assert_eq!(loader.stats().bad_samples, 8);
+}
+
+#[test]
+fn substitutes_are_the_same_whatever_the_threads_do() {
+    let with = |threads| {
+        let source = Numbers { bad: |index| index % 3 == 0, ..numbers(60) };
+        let config = Config { on_error: OnError::Substitute, ..Config::default() };
+        epoch(&loader(source, threads, config), 1, &in_order(60, 8))
+    };
+    let one = with(1);
+    assert_eq!(one, with(4));
+    let first: Vec<_> = one.iter().flatten().step_by(2).copied().collect();
+    assert_eq!(first.len(), 60);
+    assert!(first.iter().all(|value| value % 3 != 0));
+}
+
+#[test]
+fn when_every_substitute_is_bad_too_the_batch_fails() {
+    let source = Numbers { bad: |_| true, ..numbers(10) };
+    let config = Config { on_error: OnError::Substitute, ..Config::default() };
+    let loader = loader(source, 2, config);
+    let run = loader.begin(0).unwrap();
+    run.submit(&[1]).unwrap();
+    let error = run.next(None).unwrap_err();
+    assert!(error.to_string().contains("16 substitutes"), "{error}");
+}
+
+#[test]
+fn a_source_that_stalls_is_a_timeout_that_says_where_and_nothing_hangs() {
+    let delay = |index| if index == 2 { Duration::from_hours(1) } else { Duration::ZERO };
+    let loader = loader(Numbers { delay, ..numbers(10) }, 2, Config::default());
+    let run = loader.begin(0).unwrap();
+    run.submit(&[2, 3]).unwrap();
+    let error = run.next(Some(Duration::from_millis(50))).unwrap_err();
+    assert_eq!(error.kind(), Kind::Timeout);
+    assert!(error.to_string().contains("number 2"), "{error}");
+    drop((run, loader));
+}
+
+#[test]
+fn a_panic_in_a_recipe_is_an_error_of_its_sample() {
+    let loader = loader(numbers(1000), 2, Config::default());
+    let run = loader.begin(0).unwrap();
+    run.submit(&[PANICS as u32]).unwrap();
+    run.submit(&[1]).unwrap();
+    let error = run.next(None).unwrap_err();
+    assert_eq!(error.kind(), Kind::Internal);
+    assert!(error.to_string().contains("number 777"), "{error}");
+    assert!(run.next(None).is_ok());
+}
+
+#[test]
+fn a_run_can_be_dropped_at_any_moment_and_another_begun() {
+    let loader = loader(numbers(100), 4, Config::default());
+    for taken in 0..10 {
+        let run = loader.begin(taken).unwrap();
+        for batch in in_order(100, 10) {
+            run.submit(&batch).unwrap();
+        }
+        (0..taken).for_each(|_| drop(run.next(None).unwrap()));
+    }
+    assert_eq!(epoch(&loader, 0, &in_order(100, 10)).len(), 10);
+}
+
+#[test]
+fn several_loaders_share_one_crew() {
+    for mode in [Mode::Auto, Mode::Static] {
+        let crew = Crew::new(3, mode).unwrap();
+        let make = |len| {
+            let (source, recipes) = (Arc::new(numbers(len)), vec![Box::new(Pair) as Box<_>]);
+            Loader::new(source, recipes, Config::default(), Arc::clone(&crew)).unwrap()
+        };
+        let loaders = [make(64), make(128), make(32)];
+        thread::scope(|scope| {
+            for loader in &loaders {
+                scope.spawn(move || assert_eq!(epoch(loader, 0, &in_order(32, 4)).len(), 8));
+            }
+        });
+    }
+}
+
+#[test]
+fn what_can_not_be_asked_for_is_an_error() {
+    let loader = loader(numbers(10), 1, Config::default());
+    let run = loader.begin(0).unwrap();
+    assert_eq!(run.submit(&[10]).unwrap_err().kind(), Kind::InvalidInput);
+    assert_eq!(run.next(None).unwrap_err().kind(), Kind::InvalidInput);
+    assert!(Crew::new(0, Mode::Auto).is_err());
+    let crew = Crew::new(1, Mode::Auto).unwrap();
+    assert!(Loader::new(Arc::new(numbers(1)), Vec::new(), Config::default(), crew).is_err());
+}

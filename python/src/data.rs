@@ -1,0 +1,321 @@
+//! The data path: sources, loaders and their epochs.
+
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use pyo3::buffer::PyBuffer;
+use pyo3::prelude::*;
+use pyo3::types::{PyBytes, PyList, PyTuple};
+use tensorferry::data::batch::{Batch, Column, Content};
+use tensorferry::data::loader::{self, Crew, Fault, Mode};
+use tensorferry::data::recipe::{self, Chain, Custom, Step};
+use tensorferry::data::sample::Layout;
+use tensorferry::data::source::{self, Label, Spec};
+use tensorferry::data::{cache, source as sources};
+use tensorferry::dtype::Dtype;
+use tensorferry::memory::{Block, Buffer as Memory};
+use tensorferry::{Error, Kind, Result};
+
+use crate::errors::exception;
+use crate::guard::guarded;
+use crate::memory::Buffer;
+use crate::per_process::PerProcess;
+use crate::wait::wait;
+
+/// A list of stored samples.
+#[pyclass(frozen, module = "tensorferry._lib")]
+pub struct Source(Arc<dyn source::Source>);
+
+#[pymethods]
+impl Source {
+    /// Opens what the JSON text describes.
+    #[new]
+    fn new(py: Python<'_>, spec: &str) -> PyResult<Self> {
+        guarded(py, || {
+            let spec: Spec = serde_json::from_str(spec)
+                .map_err(|error| Error::invalid(format!("the dataset is described wrongly: {error}")))?;
+            sources::open(&spec, &|_| {})
+        })
+        .map(Self)
+    }
+
+    fn __len__(&self) -> usize {
+        self.0.len()
+    }
+
+    /// Where a sample lies.
+    fn name(&self, index: usize) -> String {
+        self.0.name(index)
+    }
+
+    /// The stored bytes of a sample, by field.
+    fn fetch<'py>(&self, py: Python<'py>, index: usize) -> PyResult<Vec<Bound<'py, PyBytes>>> {
+        let raw = guarded(py, || self.0.fetch(index)?.in_memory())?;
+        let field = |at| raw.field(at).all().map_err(|error| exception(py, &error));
+        (0..raw.len()).map(|at| Ok(PyBytes::new(py, &field(at)?))).collect()
+    }
+
+    /// How many bytes a sample has in storage.
+    fn bytes(&self, index: usize) -> u64 {
+        self.0.bytes(index)
+    }
+
+    /// The label of a sample: an int, a float or None.
+    fn label<'py>(&self, py: Python<'py>, index: usize) -> PyResult<Bound<'py, PyAny>> {
+        Ok(match self.0.label(index) {
+            Label::None => py.None().into_bound(py),
+            Label::Int(label) => label.into_pyobject(py)?.into_any(),
+            Label::Float(label) => label.into_pyobject(py)?.into_any(),
+        })
+    }
+
+    /// The endings of the fields.
+    fn fields(&self) -> Vec<String> {
+        self.0.fields().to_vec()
+    }
+
+    /// The names of the classes, by label; empty when there are none.
+    fn classes(&self) -> Vec<String> {
+        self.0.classes().to_vec()
+    }
+
+    /// What was left out of the list because it is damaged.
+    fn warnings(&self) -> Vec<String> {
+        self.0.warnings().to_vec()
+    }
+}
+
+/// How to load.
+#[derive(FromPyObject)]
+#[pyo3(from_item_all)]
+pub struct How {
+    seed: u64,
+    prepare_ahead: usize,
+    load_ahead_bytes: u64,
+    workers: usize,
+    threads: String,
+    on_error: String,
+    cache_policy: String,
+    cache_bytes: u64,
+    cache_dir: Option<(PathBuf, u64)>,
+    decoded: bool,
+}
+
+/// A step of a chain: its text, or a function.
+#[derive(FromPyObject)]
+pub enum Given {
+    Text(String),
+    Function(Py<PyAny>),
+}
+
+/// Where samples lie and how they become batches.
+#[pyclass(frozen, module = "tensorferry._lib")]
+pub struct Loader(loader::Loader);
+
+static AUTO: PerProcess<(usize, Arc<Crew>)> = PerProcess::new();
+static STATIC: PerProcess<(usize, Arc<Crew>)> = PerProcess::new();
+
+/// The crew of this process that has so many threads or more.
+fn crew(mode: Mode, threads: usize) -> Result<Arc<Crew>> {
+    let kept = if mode == Mode::Auto { &AUTO } else { &STATIC };
+    let make = || Ok((threads, Crew::new(threads, mode)?));
+    Ok(kept.get(|(has, _)| *has >= threads, make)?.1)
+}
+
+#[pymethods]
+impl Loader {
+    #[new]
+    fn new(py: Python<'_>, source: &Source, chain: Vec<Given>, how: How) -> PyResult<Self> {
+        let source = Arc::clone(&source.0);
+        guarded(py, move || {
+            let chain = Chain::new(chain.into_iter().map(step).collect::<Result<Vec<_>>>()?);
+            let recipes = recipe::for_fields(source.fields(), &chain)?;
+            let crew = crew(how.threads.parse()?, how.workers)?;
+            loader::Loader::new(source, recipes, config(how)?, crew)
+        })
+        .map(Self)
+    }
+
+    /// Begins an epoch.
+    fn begin(&self, py: Python<'_>, epoch: u32) -> PyResult<Run> {
+        let run = guarded(py, || self.0.begin(epoch))?;
+        Ok(Run(Mutex::new(Some(Arc::new(run)))))
+    }
+
+    /// Whether anything is kept near.
+    fn caches(&self) -> bool {
+        !self.0.cache().is_off()
+    }
+
+    /// Says what comes: the orders of this epoch and of the next ones, as int64.
+    fn foresee(&self, py: Python<'_>, epoch: u32, orders: Vec<PyBuffer<i64>>) -> PyResult<()> {
+        let orders = orders.iter().map(|order| order.to_vec(py)).collect::<PyResult<Vec<_>>>()?;
+        guarded(py, move || {
+            let index = |index: i64| {
+                u32::try_from(index).map_err(|_| Error::invalid(format!("no sample is {index}")))
+            };
+            let orders = orders.into_iter().map(|order| order.into_iter().map(index).collect());
+            self.0.foresee(epoch, &orders.collect::<Result<Vec<_>>>()?)
+        })
+    }
+
+    /// Other nodes' caches to ask before the source.
+    fn join(&self, peer: &Self) {
+        self.0.cache().join(Arc::clone(peer.0.cache()) as Arc<dyn cache::Tier>);
+    }
+
+    /// Numbers since the beginning, as JSON.
+    fn stats(&self, py: Python<'_>) -> PyResult<String> {
+        guarded(py, || {
+            let stats = self.0.stats();
+            serde_json::to_string(&stats).map_err(|error| Error::invalid(error.to_string()))
+        })
+    }
+}
+
+fn config(how: How) -> Result<loader::Config> {
+    Ok(loader::Config {
+        seed: how.seed,
+        prepare_ahead: how.prepare_ahead,
+        load_ahead_bytes: how.load_ahead_bytes,
+        threads: how.workers,
+        on_error: how.on_error.parse()?,
+        cache: cache::Config {
+            policy: how.cache_policy.parse()?,
+            memory_bytes: how.cache_bytes,
+            disk: how.cache_dir,
+            decoded: how.decoded,
+        },
+    })
+}
+
+fn step(given: Given) -> Result<Step> {
+    match given {
+        Given::Text(text) => serde_json::from_str(&text)
+            .map_err(|error| Error::invalid(format!("a step of the transform is wrong: {error}"))),
+        Given::Function(function) => {
+            Ok(Step::Custom(Custom::new(move |layout, bytes| call(&function, &layout, bytes))))
+        }
+    }
+}
+
+/// Calls a user's function with a tensor; `tensorferry._data.calls` makes it and takes the result.
+fn call(function: &Py<PyAny>, layout: &Layout, bytes: Vec<u8>) -> Result<(Layout, Vec<u8>)> {
+    let block = Block::from(Memory::copy_of(&bytes)?);
+    let called = Python::try_attach(|py| {
+        let shim = py.import("tensorferry._data.calls")?.getattr("call")?;
+        let memory = Bound::new(py, Buffer::new(block))?;
+        let arguments = (function, layout.dtype.name(), layout.shape.clone(), memory);
+        shim.call1(arguments)?.extract::<(String, Vec<usize>, Vec<u8>)>()
+    });
+    let Some(called) = called else {
+        return Err(Error::new(Kind::Closed, "the interpreter is going"));
+    };
+    let (dtype, shape, bytes) = called.map_err(|error| {
+        Error::invalid(format!("a function in the transform failed: {error}"))
+    })?;
+    Ok((Layout::new(Dtype::named(&dtype)?, shape), bytes))
+}
+
+/// One epoch of a loader.
+#[pyclass(frozen, module = "tensorferry._lib")]
+pub struct Run(Mutex<Option<Arc<loader::Run>>>);
+
+impl Run {
+    fn open(&self, py: Python<'_>) -> PyResult<Arc<loader::Run>> {
+        let run = self.0.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let closed = || Error::new(Kind::Closed, "this epoch of the loader is over");
+        run.ok_or_else(|| exception(py, &closed()))
+    }
+}
+
+#[pymethods]
+impl Run {
+    /// Asks for a batch of these samples.
+    fn submit(&self, py: Python<'_>, indices: Vec<u32>) -> PyResult<()> {
+        let run = self.open(py)?;
+        guarded(py, move || run.submit(&indices))
+    }
+
+    /// The next batch: indices, labels, columns and bad samples; `None` in place of the first three
+    /// when all samples were left out.
+    #[pyo3(signature = (timeout=None))]
+    fn next<'py>(&self, py: Python<'py>, timeout: Option<f64>) -> PyResult<Bound<'py, PyTuple>> {
+        let run = self.open(py)?;
+        let mut held = String::from("a batch");
+        let asked = wait(py, "the batch", timeout, |limit: Duration| {
+            match py.detach(|| run.next(Some(limit))) {
+                Err(error) if error.kind() == Kind::Timeout => {
+                    held = run.held_up_by();
+                    None
+                }
+                handed => Some(handed),
+            }
+        });
+        let handed = asked.map_err(|error| with_note(py, error, &held))?;
+        let (batch, faults) = handed.map_err(|error| exception(py, &error))?;
+        let faults = PyList::new(py, faults.into_iter().map(fault))?;
+        match batch {
+            None => (py.None(), py.None(), py.None(), faults).into_pyobject(py),
+            Some(Batch { indices, labels, columns }) => {
+                let columns: PyResult<Vec<_>> =
+                    columns.into_iter().map(|column| show(py, column)).collect();
+                (indices, show_labels(py, &labels)?, columns?, faults).into_pyobject(py)
+            }
+        }
+    }
+
+    /// Ends the epoch.
+    fn close(&self, py: Python<'_>) {
+        let run = self.0.lock().unwrap_or_else(PoisonError::into_inner).take();
+        py.detach(|| drop(run));
+    }
+}
+
+/// Says what a timeout waited for.
+fn with_note(py: Python<'_>, error: PyErr, note: &str) -> PyErr {
+    let value = error.value(py);
+    // An exception that takes no notes is still the right one.
+    let _ = value.call_method1("add_note", (note,));
+    error
+}
+
+fn fault(fault: Fault) -> (u32, String, String, Option<u32>) {
+    (fault.index, fault.name, fault.error, fault.substitute)
+}
+
+/// Field, member, dtype, shape and memory of arrays; field, member and a list of bytes of others.
+fn show(py: Python<'_>, column: Column) -> PyResult<Bound<'_, PyTuple>> {
+    let Column { field, member, content } = column;
+    match content {
+        Content::Arrays { layout, block } => {
+            let memory = Bound::new(py, Buffer::new(block))?;
+            (field, member, layout.dtype.name(), layout.shape, memory).into_pyobject(py)
+        }
+        Content::Blobs(blobs) => {
+            let blobs = PyList::new(py, blobs.iter().map(|blob| PyBytes::new(py, blob)))?;
+            (field, member, blobs).into_pyobject(py)
+        }
+    }
+}
+
+/// The labels as memory, with their dtype; `None` when there are none.
+fn show_labels<'py>(py: Python<'py>, labels: &[Label]) -> PyResult<Option<Bound<'py, PyTuple>>> {
+    let (dtype, bytes) = match labels.first() {
+        None | Some(Label::None) => return Ok(None),
+        Some(Label::Int(_)) => ("I64", labels.iter().map(|label| int(*label)).collect::<Vec<_>>()),
+        Some(Label::Float(_)) => ("F64", labels.iter().map(|label| float(*label)).collect()),
+    };
+    let memory = Memory::copy_of(&bytes.concat()).map_err(|error| exception(py, &error))?;
+    let memory = Bound::new(py, Buffer::new(Block::from(memory)))?;
+    Ok(Some((dtype, memory).into_pyobject(py)?))
+}
+
+fn int(label: Label) -> [u8; 8] {
+    if let Label::Int(label) = label { label.to_ne_bytes() } else { [0; 8] }
+}
+
+fn float(label: Label) -> [u8; 8] {
+    if let Label::Float(label) = label { label.to_ne_bytes() } else { [0; 8] }
+}

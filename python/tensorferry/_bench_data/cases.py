@@ -1,0 +1,41 @@
+"""What a child can be asked for, by name."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable
+from typing import Any, TypeAlias
+
+Case: TypeAlias = Callable[[dict[str, Any]], dict[str, Any]]
+
+WORKLOADS = ("images", "arrays", "slow", "consumers")
+
+_CASES: dict[str, Case] = {}
+
+
+def case(name: str) -> Callable[[Case], Case]:
+    """Makes a function known under the name by which it is asked for: ``workload.what``."""
+
+    def known(function: Case) -> Case:
+        _CASES[name] = function
+        return function
+
+    return known
+
+
+def find(name: str) -> Case:
+    """The case, from the module of its workload."""
+    workload = name.partition(".")[0]
+    if workload in WORKLOADS:
+        importlib.import_module(f"tensorferry._bench_data.{workload}")
+    if name not in _CASES:
+        raise LookupError(f"no such case: {name}")
+    return _CASES[name]
+
+
+def describe(error: BaseException) -> str:
+    """One line: rivals' errors can have many."""
+    if isinstance(error, ModuleNotFoundError):
+        return f"not installed: no module {error.name}"
+    text = " ".join(str(error).split())
+    return f"{type(error).__name__}: {text}"[:300]

@@ -1,0 +1,147 @@
+"""Judges what a loader is asked for; the same mistakes are errors as in torch's loader."""
+
+from __future__ import annotations
+
+import os
+from typing import Any, get_args
+
+from tensorferry._data.engine import OnError
+from tensorferry._errors import InvalidInput
+from tensorferry._lib import parse_size
+
+POLICIES = ("lru", "never-evict", "nopfs", "lobster", "belady")
+
+WORKERS_DEFAULT_MAX = 8
+"""Threads by default, at most; Python code in more would mostly wait for its turn."""
+
+
+CHOICES: dict[str, tuple[object, ...]] = {
+    "on_error": get_args(OnError),
+    "cache_policy": POLICIES,
+    "cache": ("raw", "decoded"),
+    "threads": ("auto", "static"),
+    "progress": (False, True, "force"),
+    "drop_last": (False, True),
+    "shuffle": (False, True, None),
+}
+
+
+def check_choices(**chosen: object) -> None:
+    """Arguments that are one of a few words."""
+    for name, value in chosen.items():
+        if not any(value is each or value == each for each in CHOICES[name]):
+            told = ", ".join(repr(each) for each in CHOICES[name])
+            raise InvalidInput(f"{name} should be one of {told}, but got {name}={value!r}")
+
+
+def check_numbers(batch_size: int | None, seed: int, max_pixels: int | None) -> None:
+    """Arguments that are numbers, or None."""
+    if batch_size is not None and (type(batch_size) is not int or batch_size < 1):
+        what = "batch_size should be a positive integer value"
+        raise InvalidInput(f"{what}, but got batch_size={batch_size!r}")
+    if type(seed) is not int:
+        raise InvalidInput(f"seed should be an integer value, but got seed={seed!r}")
+    if max_pixels is not None and (type(max_pixels) is not int or max_pixels < 1):
+        what = "max_pixels should be a positive integer value or None"
+        raise InvalidInput(f"{what}, but got max_pixels={max_pixels!r}")
+
+
+def workers(asked: int | None) -> int:
+    """The number of threads."""
+    if asked is None:
+        return max(1, min(len(os.sched_getaffinity(0)), WORKERS_DEFAULT_MAX))
+    if type(asked) is not int or asked < 0:
+        what = f"num_workers should be a non-negative number, not {asked!r}"
+        raise InvalidInput(f"{what}; num_workers=0 loads in the calling thread")
+    return asked
+
+
+def check_workers(num_workers: int, timeout: float, persistent: bool) -> None:
+    """What makes sense with workers only."""
+    if not isinstance(timeout, int | float) or not timeout >= 0:
+        raise InvalidInput(f"timeout option should be non-negative, not {timeout!r}")
+    if timeout and num_workers == 0:
+        what = "timeout needs num_workers > 0: the calling thread can't leave a sample it waits for"
+        raise InvalidInput(what)
+    if persistent and num_workers == 0:
+        raise InvalidInput("persistent_workers option needs num_workers > 0")
+
+
+def prefetch(factor: int | None, num_workers: int) -> int | None:
+    """Batches ahead for each worker."""
+    if num_workers == 0:
+        if factor not in (None, 2):
+            what = f"prefetch_factor={factor!r} needs num_workers > 0"
+            raise InvalidInput(f"{what}; without workers nothing is loaded ahead")
+        return None
+    if factor is None:
+        return 2
+    if type(factor) is not int or factor < 0:
+        raise InvalidInput(f"prefetch_factor should be a non-negative number, not {factor!r}")
+    return factor
+
+
+def place(
+    rank: int | None, world_size: int | None, *, asks: bool, divides: bool
+) -> tuple[int, int]:
+    """Rank and number of ranks; asks torch.distributed if the user says nothing."""
+    if rank is None and world_size is None:
+        return _distributed() if asks else (0, 1)
+    if not divides:
+        what = "rank and world_size divide an order of the loader's own"
+        raise InvalidInput(f"{what}; give them to your sampler instead")
+    if world_size is None:
+        raise InvalidInput("rank without world_size; give both")
+    if rank is None and world_size != 1:
+        raise InvalidInput("world_size without rank; give both")
+    rank = rank or 0
+    for name, value in (("rank", rank), ("world_size", world_size)):
+        if type(value) is not int:
+            raise InvalidInput(f"{name} is a number, not {value!r}")
+    if world_size < 1:
+        raise InvalidInput(f"world_size is at least 1, not {world_size}")
+    if not 0 <= rank < world_size:
+        raise InvalidInput(f"Invalid rank {rank}, rank should be in [0, {world_size - 1}]")
+    return rank, world_size
+
+
+def _distributed() -> tuple[int, int]:
+    import torch.distributed as dist
+
+    if dist.is_available() and dist.is_initialized():
+        return dist.get_rank(), dist.get_world_size()
+    return 0, 1
+
+
+def cache_bytes(limit: str | int) -> int | None:
+    """A limit in bytes; None: whatever suits the machine."""
+    return None if limit == "auto" else parse_size(limit)
+
+
+def check_iterable(shuffle: Any, sampler: Any, batch_sampler: Any, on_error: str) -> None:
+    """An IterableDataset has its own order."""
+    for name, value in (
+        ("shuffle", shuffle or None),
+        ("sampler", sampler),
+        ("batch_sampler", batch_sampler),
+    ):
+        if value is not None:
+            what = f"DataLoader with IterableDataset: expected unspecified {name} option"
+            raise InvalidInput(f"{what}, but got {name}={value!r}")
+    if on_error == "substitute":
+        raise InvalidInput("an IterableDataset has no other samples to substitute; use 'skip'")
+
+
+def check_samplers(
+    batch_size: Any, shuffle: Any, sampler: Any, batch_sampler: Any, drop_last: bool
+) -> None:
+    """Options that exclude one another."""
+    if sampler is not None and shuffle:
+        raise InvalidInput("sampler option is mutually exclusive with shuffle")
+    if batch_sampler is not None:
+        if batch_size != 1 or shuffle or sampler is not None or drop_last:
+            what = "batch_sampler option is mutually exclusive with batch_size, shuffle, sampler"
+            raise InvalidInput(f"{what}, and drop_last")
+    elif batch_size is None and drop_last:
+        what = "batch_size=None option disables auto-batching"
+        raise InvalidInput(f"{what} and is mutually exclusive with drop_last")

@@ -1,0 +1,96 @@
+"""Samples that can't be read, and what stands in for them.
+
+The rules, the same for every engine. ``raise``: the error names the sample's index. ``skip``: it is
+left out; its batch is smaller, and a batch of nothing but bad samples is left out too.
+``substitute``: another sample takes its place, number ``substitute(seed, epoch, index, 0, n)`` of
+the ``n`` in the dataset, or if that one is bad ``(.., 1, n)``, and so on, ``SUBSTITUTES_MAX`` times
+at most; then it raises. Nothing of this depends on timing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from tensorferry._errors import InvalidInput
+
+SUBSTITUTES_MAX = 16
+"""Other samples that are tried in place of a bad one."""
+
+NAMED_MAX = 100
+"""Bad samples that are named; all are counted."""
+
+REASON_CHARS_MAX = 200
+
+_WORD = (1 << 64) - 1
+
+
+def substitute(seed: int, epoch: int, index: int, attempt: int, length: int) -> int:
+    """Which sample to try in place of a bad one.
+
+    The four numbers go one after the other, modulo 2**64, through splitmix64: ``h = mix(h ^ x)``,
+    from ``h = 0``; the answer is ``h % length``.
+    """
+    mixed = 0
+    for number in (seed, epoch, index, attempt):
+        mixed = _mix(mixed ^ (number & _WORD))
+    return mixed % length
+
+
+def _mix(x: int) -> int:
+    x = (x + 0x9E3779B97F4A7C15) & _WORD
+    x = ((x ^ (x >> 30)) * 0xBF58476D1CE4E5B9) & _WORD
+    x = ((x ^ (x >> 27)) * 0x94D049BB133111EB) & _WORD
+    return x ^ (x >> 31)
+
+
+@dataclass(frozen=True, slots=True)
+class BadSample:
+    """A sample that could not be read."""
+
+    epoch: int
+    index: int | str
+    """Its index; of a sampler that yields other keys, the key's ``repr``."""
+    reason: str
+    substitute: int | None = None
+    """The sample that took its place."""
+
+    @classmethod
+    def of(
+        cls, epoch: int, index: Any, error: BaseException, instead: int | None = None
+    ) -> BadSample:
+        """From what went wrong."""
+        reason = f"{type(error).__name__}: {error}"[:REASON_CHARS_MAX]
+        return cls(epoch, index if isinstance(index, int) else repr(index), reason, instead)
+
+    def __str__(self) -> str:
+        instead = "" if self.substitute is None else f"; {self.substitute} in its place"
+        return f"sample {self.index} in epoch {self.epoch}: {self.reason}{instead}"
+
+
+class Ledger:
+    """All bad samples of a loader's yielded batches: how many, and the first by name."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.named: list[BadSample] = []
+
+    def add(self, bad: Iterable[BadSample]) -> None:
+        """Enters those of one batch."""
+        for each in bad:
+            self.count += 1
+            if len(self.named) < NAMED_MAX:
+                self.named.append(each)
+
+    def plain(self) -> dict[str, Any]:
+        """As plain data."""
+        return {"count": self.count, "named": [asdict(each) for each in self.named]}
+
+    def load(self, plain: Mapping[str, Any]) -> None:
+        """From plain data."""
+        try:
+            named = [BadSample(**each) for each in plain["named"]][:NAMED_MAX]
+            self.count, self.named = int(plain["count"]), named
+        except (KeyError, TypeError, ValueError) as error:
+            raise InvalidInput(f"this is no state of a DataLoader: bad: {error}") from error

@@ -1,0 +1,30 @@
+"""Functions of the user's, called from the core's threads."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+
+from tensorferry._errors import InvalidInput
+from tensorferry._structure.dtypes import BY_NAME, OF_TORCH
+
+
+def call(
+    function: Callable[[torch.Tensor], Any], dtype: str, shape: Sequence[int], memory: Any
+) -> tuple[str, list[int], bytes]:
+    """Calls it with a tensor of this memory; what its result is made of."""
+    result = torch.as_tensor(function(tensor(dtype, shape, memory)))
+    result = result.detach().cpu().contiguous()
+    if result.dtype not in OF_TORCH:
+        raise InvalidInput(f"the function gave a tensor of {result.dtype}, which has no place here")
+    content = result.reshape(-1).view(torch.uint8).numpy().tobytes()
+    return OF_TORCH[result.dtype], list(result.shape), content
+
+
+def tensor(dtype: str, shape: Sequence[int], memory: Any) -> torch.Tensor:
+    """A tensor over memory of the core, without a copy."""
+    if len(memory) == 0:
+        return torch.empty(tuple(shape), dtype=BY_NAME[dtype])
+    return torch.frombuffer(memory, dtype=BY_NAME[dtype]).view(tuple(shape))

@@ -1,0 +1,252 @@
+"""The engine of datasets that the core reads by itself."""
+
+from __future__ import annotations
+
+import json
+import os
+import weakref
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+
+from tensorferry import _lib
+from tensorferry._data.bad import BadSample
+from tensorferry._data.calls import tensor
+from tensorferry._data.engine import Batch, EngineStats, Options, Run
+from tensorferry._data.transforms import Transform, check
+from tensorferry._errors import Error
+from tensorferry._structure.dtypes import BY_NAME
+
+LOAD_AHEAD_BYTES = 256 << 20
+"""Stored bytes that are read ahead of the threads that prepare them, at most."""
+
+CACHE_SHARE = 4
+"""A remote dataset's cache takes this part of the free memory, unless told otherwise."""
+
+
+class Core:
+    """Hands indices to the core's threads, and makes tensors of what comes back."""
+
+    def __init__(self, source: _lib.Source, options: Options, *, is_remote: bool) -> None:
+        self._source, self._options, self._is_remote = source, options, is_remote
+        self._orders: Sequence[torch.Tensor] = ()
+        self._process = os.getpid()
+        self._loader = self._make()
+
+    def _make(self) -> _lib.Loader:
+        options = self._options
+        return _lib.Loader(
+            self._source,
+            _steps(options.transform, options.max_pixels),
+            {
+                "seed": options.seed % (1 << 64),
+                "prepare_ahead": max(1, -(-options.ahead // max(1, options.num_workers))),
+                "load_ahead_bytes": LOAD_AHEAD_BYTES,
+                "workers": max(1, options.num_workers),
+                "threads": options.threads,
+                "on_error": options.on_error,
+                "cache_policy": options.cache_policy,
+                "cache_bytes": _cache_bytes(options.cache_limit, is_remote=self._is_remote),
+                "cache_dir": _cache_dir(options),
+                "decoded": options.cache == "decoded",
+            },
+        )
+
+    def begin(self, epoch: int, *, seed: int, base_seed: int) -> Run:
+        """Starts an epoch; in a forked child, with threads of its own."""
+        if self._process != os.getpid():
+            self._process, self._loader = os.getpid(), self._make()
+        if self._loader.caches():
+            self._loader.foresee(epoch, [order.contiguous().numpy() for order in self._orders])
+        return CoreRun(self._loader.begin(epoch), epoch, self._options)
+
+    def foresee(self, orders: Sequence[torch.Tensor]) -> None:
+        """What comes, for the cache of the epoch that begins next."""
+        self._orders = orders
+
+    def stats(self) -> EngineStats:
+        """What the core counted."""
+        told = json.loads(self._loader.stats())
+        hits = {
+            "memory": told["memory_hits"],
+            "disk": told["disk_hits"],
+            "peer": told["peer_hits"],
+            "backend": told["backend_loads"],
+        }
+        threads = {"loading": told["load_threads"], "preparing": told["prepare_threads"]}
+        return EngineStats(threads=threads, cache_hits=hits)
+
+    def close(self) -> None:
+        """Runs end by themselves; the core's threads serve other loaders."""
+
+
+class CoreRun:
+    """One epoch."""
+
+    def __init__(self, run: _lib.Run, epoch: int, options: Options) -> None:
+        self._run, self._epoch, self._options = run, epoch, options
+        self._number = 0
+        self._sizes: deque[int] = deque()
+        """How many batches of the core make one of the user's, by submission."""
+        self._samples: list[Any] = []
+        self._bad: list[BadSample] = []
+        weakref.finalize(self, run.close)
+
+    def submit(self, indices: Sequence[Any]) -> None:
+        """A user's own collate_fn gets samples, so each is a batch of its own for the core."""
+        apart = self._options.collate_fn is not None and self._options.batch_size is not None
+        lists = [[index] for index in indices] if apart else [list(indices)]
+        for each in lists:
+            self._run.submit(each)
+        self._sizes.append(len(lists))
+
+    def next(self, timeout: float | None) -> Batch:
+        """Waits for as many batches of the core as make one of the user's."""
+        error: BaseException | None = None
+        while self._sizes[0] > 0:
+            try:
+                indices, labels, columns, faults = self._run.next(timeout)
+            except Error as failed:
+                if failed.kind == "Timeout" or failed.kind == "Closed":
+                    raise
+                error = error or failed
+                self._sizes[0] -= 1
+                continue
+            self._sizes[0] -= 1
+            self._bad.extend(self._fault(*fault) for fault in faults)
+            if indices is not None:
+                self._samples.append((len(indices), _structure(columns, labels)))
+        self._sizes.popleft()
+        return self._made(error)
+
+    def _made(self, error: BaseException | None) -> Batch:
+        samples, bad, number = self._samples, tuple(self._bad), self._number
+        self._samples, self._bad, self._number = [], [], self._number + 1
+        count = sum(size for size, _ in samples)
+        data = None
+        if error is None and count > 0:
+            try:
+                data = self._finish([made for _, made in samples])
+            except Exception as failed:
+                error = failed
+        return Batch(number, data, 0 if error else count, error, bad, {})
+
+    def _finish(self, samples: list[Any]) -> Any:
+        options = self._options
+        if options.batch_size is None:
+            data = _alone(samples[0])
+            data = options.collate_fn(data) if options.collate_fn is not None else data
+        elif options.collate_fn is not None:
+            data = options.collate_fn([_alone(sample) for sample in samples])
+        else:
+            data = samples[0]
+        return _map(data, lambda each: each.pin_memory()) if options.pin_memory else data
+
+    def _fault(self, index: int, name: str, reason: str, instead: int | None) -> BadSample:
+        return BadSample(self._epoch, index, f"{name}: {reason}"[:400], instead)
+
+    def close(self) -> None:
+        """Throws away what is under way."""
+        self._run.close()
+
+
+def one(source: _lib.Source, index: int) -> Any:
+    """One sample, in the caller's turn."""
+    how = {
+        "seed": 0,
+        "prepare_ahead": 1,
+        "load_ahead_bytes": LOAD_AHEAD_BYTES,
+        "workers": 1,
+        "threads": "auto",
+        "on_error": "raise",
+        "cache_policy": "belady",
+        "cache_bytes": 0,
+        "cache_dir": None,
+        "decoded": False,
+    }
+    run = _lib.Loader(source, [], how).begin(0)
+    run.submit([index])
+    _, labels, columns, _ = run.next()
+    return _alone(_structure(columns, labels))
+
+
+def _steps(transform: Any, max_pixels: int | None) -> list[str | Callable[[Any], Any]]:
+    steps = [] if transform is None else _chain(transform).steps()
+    if max_pixels is not None and not any('"Decode"' in str(step) for step in steps):
+        steps.insert(0, json.dumps({"name": "Decode", "max_pixels": max_pixels}))
+    return steps
+
+
+def _chain(transform: Any) -> Transform:
+    from tensorferry._data.transforms import Compose
+
+    return Compose(transform) if isinstance(transform, list | tuple) else check(transform)
+
+
+def _cache_bytes(limit: int | None, *, is_remote: bool) -> int:
+    """Local files are in the kernel's cache already; what is far away is worth keeping."""
+    if limit is not None:
+        return limit
+    return _free_memory() // CACHE_SHARE if is_remote else 0
+
+
+def _free_memory() -> int:
+    return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+
+
+def _cache_dir(options: Options) -> tuple[str, int] | None:
+    if options.cache_dir is None:
+        return None
+    room = os.statvfs(options.cache_dir)
+    return options.cache_dir, room.f_bavail * room.f_frsize // 2
+
+
+def _structure(columns: Sequence[Any], labels: Any) -> Any:
+    """Columns as the user sees them: a value for each field, then the label, if there are more than
+    one; members of a field by name."""
+    fields: dict[int, Any] = {}
+    for field, member, *content in columns:
+        value = content[0]
+        if len(content) == 3:
+            dtype, shape, memory = content
+            size = BY_NAME[dtype].itemsize
+            each = size
+            for side in shape:
+                each *= side
+            count = len(memory) // each if each else 0
+            value = tensor(dtype, [count, *shape], memory)
+        if member:
+            fields.setdefault(field, {})[member] = value
+        else:
+            fields[field] = value
+    values = [fields[field] for field in sorted(fields)]
+    if labels is not None:
+        dtype, memory = labels
+        values.append(torch.frombuffer(memory, dtype=BY_NAME[dtype]))
+    return values[0] if len(values) == 1 else tuple(values)
+
+
+def _alone(batch: Any) -> Any:
+    """The sample in a batch of one; numbers become Python's, as a dataset would give them."""
+    if isinstance(batch, torch.Tensor):
+        first = batch[0]
+        return first.item() if first.dim() == 0 else first
+    if isinstance(batch, dict):
+        return {name: _alone(value) for name, value in batch.items()}
+    if isinstance(batch, tuple):
+        return tuple(_alone(value) for value in batch)
+    return batch[0]
+
+
+def _map(data: Any, change: Callable[[torch.Tensor], torch.Tensor]) -> Any:
+    if isinstance(data, torch.Tensor):
+        return change(data)
+    if isinstance(data, dict):
+        return {name: _map(value, change) for name, value in data.items()}
+    if isinstance(data, tuple | list):
+        return type(data)(_map(value, change) for value in data)
+    return data
+
+

@@ -1,0 +1,164 @@
+"""One pass over a loader: reads the order ahead, submits, takes, yields.
+
+States: made → begun → over or closed. It begins when it is made if the order may be read then,
+otherwise with the first batch asked for. It is over when the order or the data ends. Dropping it
+drops its run, which stops its threads. It refers to no loader, so a loader may be dropped first.
+
+Bounds: ``ahead`` batches are submitted and not yet taken, at most.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from tensorferry._data.engine import Batch, Engine, Foreseeing, Run
+from tensorferry._data.progress import Shown, progress_line
+from tensorferry._data.stats import Meter, Watch
+from tensorferry._data.track import Track
+from tensorferry._errors import Closed
+
+
+class Iteration:
+    """The iterator of a ``DataLoader``."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        track: Track,
+        meter: Meter,
+        *,
+        ahead: int,
+        timeout: float | None,
+        in_caller: bool,
+        total: int | None,
+        progress: Shown,
+    ) -> None:
+        self._engine = engine
+        self._track = track
+        self._course = track.course
+        self._meter = meter
+        self._ahead = ahead
+        self._timeout = timeout
+        self._in_caller = in_caller
+        self._process = os.getpid()
+        self._total = total
+        self._watch = Watch(meter)
+        epoch = track.start.epoch
+        self._progress = progress_line(progress, epoch, track.passed, total, meter)
+        self._run: Run | None = None
+        self._over = False
+        self._closed = False
+        self._order_error: Exception | None = None
+        self._order: Iterator[tuple[int, Sequence[Any]]] | None = None
+        self._numbers: dict[int, int] = {}
+        self._submitted = 0
+        if self._course.eager:
+            self._begin()
+
+    def __iter__(self) -> Iteration:
+        return self
+
+    def __len__(self) -> int:
+        """Batches of a whole epoch."""
+        if self._total is None:
+            raise TypeError("the length of this iteration is not known")
+        return self._total
+
+    def __next__(self) -> Any:
+        self._check_process()
+        self._watch.asked()
+        try:
+            batch = self._next_to_yield()
+        except StopIteration:
+            self._end()
+            raise
+        finally:
+            self._watch.answered()
+        if self._progress is not None:
+            self._progress.update()
+        return batch.data
+
+    def close(self) -> None:
+        """Ends it early; its threads stop."""
+        self._closed = True
+        self._order = None
+        if self._run is not None and self._is_ours:
+            self._run.close()
+
+    def _begin(self) -> Run:
+        track, course = self._track, self._course
+        self._meter.epoch = track.start.epoch
+        if isinstance(self._engine, Foreseeing):
+            orders = course.foreseen()
+            if orders:
+                self._engine.foresee(orders)
+        run = self._run = self._engine.begin(
+            track.start.epoch, seed=track.start.seed, base_seed=course.base_seed
+        )
+        self._order = course.batches()
+        self._fill(run)
+        return run
+
+    def _fill(self, run: Run) -> None:
+        while self._order is not None and len(self._numbers) < self._ahead:
+            try:
+                drawn = next(self._order, None)
+            except Exception as error:
+                # Raised after the batches that came before it.
+                self._order_error, drawn = error, None
+            if drawn is None:
+                self._order = None
+                return
+            number, indices = drawn
+            self._numbers[self._submitted] = number
+            self._submitted += 1
+            run.submit(indices)
+
+    def _next_to_yield(self) -> Batch:
+        if self._over:
+            raise StopIteration
+        if self._closed:
+            raise Closed("this DataLoader is closed")
+        self._course.pulled(self._track.requested + 1)
+        run = self._run or self._begin()
+        while True:
+            self._fill(run)
+            if not self._numbers:
+                raise self._order_error or StopIteration
+            batch = run.next(self._timeout)
+            number = self._numbers.pop(batch.number)
+            if not self._in_caller:
+                self._fill(run)
+            if number >= self._course.replayed and self._is_for_the_user(batch, number):
+                return batch
+
+    def _is_for_the_user(self, batch: Batch, number: int) -> bool:
+        self._meter.took(batch)
+        if batch.error is not None or batch.samples == 0:
+            self._track.dropped(number)
+        if batch.error is not None:
+            raise batch.error
+        if batch.samples == 0:
+            return False
+        self._track.yielded(number)
+        self._meter.yielded(batch)
+        return True
+
+    def _end(self) -> None:
+        if not self._over:
+            self._over = self._track.ended = True
+            if self._progress is not None:
+                self._progress.finish()
+            self.close()
+
+    @property
+    def _is_ours(self) -> bool:
+        """Whether its threads, if it has any, are in this process."""
+        return self._in_caller or self._process == os.getpid()
+
+    def _check_process(self) -> None:
+        if not self._is_ours:
+            what = "this iteration belongs to the process that this one was forked from"
+            raise Closed(f"{what}; iterate over the DataLoader again in this process")

@@ -1,0 +1,163 @@
+"""Orders that are known from a seed, a generator or nothing.
+
+With a generator, draws happen on it when torch's loader makes them, so that it is in the same state
+whenever the user looks or draws himself: a base seed for each iterator; the permutation when the
+first batch is asked for (with workers: when the iterator is made); and one more permutation, which
+torch throws away, when its sampler ends.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence, Sized
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from tensorferry._data import order, rng
+from tensorferry._data.course import Facts
+from tensorferry._data.state import State
+
+if TYPE_CHECKING:
+    import torch
+
+
+@dataclass(slots=True)
+class KnownOrder:
+    """All samples of a dataset, in an order of ours."""
+
+    dataset: Sized
+    """Asked for its length whenever an epoch begins: as with torch, it may grow between them."""
+    batch_size: int | None
+    drop_last: bool
+    shuffle: bool
+    seed: int
+    generator: torch.Generator | None
+    rank: int
+    world_size: int
+    lookahead: int
+    """Batches that torch's loader would ask its sampler for before the user asks for one."""
+    draws_once: bool
+    """Whether the base seed is drawn for the first epoch only, as torch's persistent workers do."""
+    base_seed: int | None = None
+
+    @property
+    def kind(self) -> str:
+        """Where the order comes from."""
+        if not self.shuffle:
+            return "sequential"
+        return "seeded" if self.generator is None else "generator"
+
+    def begin(self, epoch: int, state: State | None) -> KnownCourse:
+        """Begins an epoch, or goes on from a state."""
+        if state is not None and state.generator is not None and self.generator is not None:
+            rng.put_back(self.generator, state.generator)
+        if state is not None and state.base_seed is not None:
+            self.base_seed = state.base_seed
+        elif self.base_seed is None or not self.draws_once:
+            self.base_seed = rng.draw_base_seed(self.generator)
+        course = KnownCourse(self, epoch, state, self.base_seed)
+        if self.lookahead or course.first:
+            course.pulled(course.first)
+        return course
+
+    def facts(self) -> Facts:
+        """For a state between epochs."""
+        generator = None if self.generator is None else rng.text_of(self.generator)
+        return Facts(generator=generator)
+
+
+class KnownCourse:
+    """One epoch of it."""
+
+    replayed = 0
+
+    def __init__(self, of: KnownOrder, epoch: int, state: State | None, base_seed: int) -> None:
+        self.base_seed = base_seed
+        self.eager = of.lookahead > 0 or of.kind != "generator"
+        self.first = 0 if state is None else state.batches
+        self._of = of
+        self._length = len(of.dataset)
+        self._epoch = epoch
+        self._base = 0 if state is None else state.base
+        self._beyond = () if state is None else tuple(state.beyond)
+        self._before: str | None = None
+        self._global: torch.Tensor | None = None
+        self._ended = False
+
+    def batches(self) -> Iterator[tuple[int, Sequence[Any]]]:
+        """The batches still to come."""
+        of = self._of
+        share = self._share()
+        yield from order.batches(share, of.batch_size, of.drop_last, self.first, self._beyond)
+
+    def pulled(self, requests: int) -> None:
+        """Draws what torch has drawn by now."""
+        of = self._of
+        if of.kind != "generator" or requests + of.lookahead == 0:
+            return
+        self._permutation()
+        share = -(-(self._length - self._base) // of.world_size)
+        if requests + of.lookahead > share // (of.batch_size or 1):
+            self._end()
+
+    def foreseen(self) -> Sequence[torch.Tensor]:
+        """What remains of this epoch, and the next."""
+        of = self._of
+        size = of.batch_size or 1
+        share = self._share()
+        used = order.count(len(share), of.batch_size, of.drop_last) * size
+        following = order.share(self._following(), of.rank, of.world_size)
+        used_then = order.count(len(following), of.batch_size, of.drop_last) * size
+        return [share[self.first * size : used], following[:used_then]]
+
+    def facts(self, passed: int) -> Facts:
+        """To resume after any batch: the generator as it was before it shuffled."""
+        generator = self._before
+        if generator is None and self._of.generator is not None:
+            generator = rng.text_of(self._of.generator)
+        return Facts(self.base_seed, generator)
+
+    def _permutation(self) -> torch.Tensor:
+        if self._global is None:
+            self._global = self._drawn()
+        return self._global
+
+    def _drawn(self) -> torch.Tensor:
+        import torch
+
+        of = self._of
+        if of.kind == "sequential":
+            return order.sequential(self._length)
+        if of.generator is None:
+            return order.seeded(self._length, of.seed, self._epoch)
+        self._before = rng.text_of(of.generator)
+        return torch.randperm(self._length, generator=of.generator)
+
+    def _end(self) -> None:
+        """torch's sampler draws a last permutation, of which it uses nothing."""
+        import torch
+
+        if not self._ended:
+            self._ended = True
+            torch.randperm(self._length, generator=self._of.generator)
+
+    def _following(self) -> torch.Tensor:
+        import torch
+
+        of = self._of
+        if of.kind == "sequential":
+            return self._permutation()
+        if of.generator is None:
+            return order.seeded(self._length, of.seed, self._epoch + 1)
+        self._permutation()
+        copy = rng.copy_of(of.generator)
+        if not self._ended:
+            torch.randperm(self._length, generator=copy)
+        if not of.draws_once:
+            rng.draw_base_seed(copy)
+        return torch.randperm(self._length, generator=copy)
+
+    def _share(self) -> torch.Tensor:
+        of, whole = self._of, self._permutation()
+        if self._base == 0:
+            return order.share(whole, of.rank, of.world_size)
+        return order.remainder(whole, self._base, of.rank, of.world_size, even=of.drop_last)

@@ -1,0 +1,184 @@
+"""The engine for datasets in Python: samples are got by threads of this process.
+
+No copies, no pickling, no shared memory, no start-up; but Python code takes turns (the GIL), so it
+pays where samples are read, decoded or computed by native code.
+"""
+
+from __future__ import annotations
+
+import time
+import weakref
+from collections.abc import Callable, Sequence
+from queue import Empty, SimpleQueue
+from typing import Any
+
+from tensorferry._data.crew import Crew, Task
+from tensorferry._data.engine import Batch, EngineStats, Options
+from tensorferry._data.fetch import Fetcher, Job
+from tensorferry._data.late import DataTimeout, named
+from tensorferry._data.worker import WorkerInfo, set_worker_info
+from tensorferry._errors import Closed
+
+
+class ThreadEngine:
+    """Threads and map-style datasets. Without ``persistent_workers``, each run has its own crew."""
+
+    def __init__(self, fetcher: Fetcher, options: Options) -> None:
+        self._fetcher = fetcher
+        self._options = options
+        self._crew: Crew | None = None
+        self._closed = False
+
+    def begin(self, epoch: int, *, seed: int, base_seed: int) -> ThreadRun:
+        """Starts an epoch."""
+        if self._closed:
+            raise Closed("this DataLoader is closed")
+        if not self._options.persistent_workers:
+            crew = self._hire(base_seed)
+            return ThreadRun(crew, self._fetcher, epoch, self._options.in_order, crew.stop)
+        if self._crew is None or not self._crew.is_here:
+            self._crew = self._hire(base_seed)
+            weakref.finalize(self, self._crew.stop).atexit = False
+        run = ThreadRun(self._crew, self._fetcher, epoch, self._options.in_order, _nothing)
+        run.keeps = self
+        return run
+
+    def stats(self) -> EngineStats:
+        """Its threads."""
+        return EngineStats(threads={"python": self._options.num_workers})
+
+    def close(self) -> None:
+        """Stops its threads."""
+        self._closed = True
+        if self._crew is not None:
+            self._crew.stop()
+
+    def _hire(self, base_seed: int) -> Crew:
+        return hire(self._options, self._options.num_workers, self._fetcher.dataset, base_seed)
+
+
+def hire(options: Options, size: int, dataset: Any, base_seed: int) -> Crew:
+    """Threads that know which worker they are."""
+    init = options.worker_init_fn
+
+    def set_up(number: int) -> None:
+        set_worker_info(WorkerInfo(number, size, base_seed + number, dataset))
+        if init is not None:
+            init(number)
+
+    return Crew(size, set_up)
+
+
+def _nothing() -> None:
+    pass
+
+
+class Hall:
+    """Where finished batches wait for the one who takes them: one thread takes, any put."""
+
+    def __init__(self, in_order: bool) -> None:
+        self._in_order = in_order
+        self._finished: SimpleQueue[Batch | None] = SimpleQueue()
+        self._early: dict[int, Batch] = {}
+        self._wanted = 0
+        self._closed = False
+
+    @property
+    def put(self) -> Callable[[Batch], None]:
+        """Puts a batch. Does not keep the hall alive."""
+        return self._finished.put
+
+    def close(self) -> None:
+        """Nothing more is taken; one who waits is woken."""
+        self._closed = True
+        self._finished.put(None)
+
+    def next(self, timeout: float | None, waiting: dict[int, Sequence[Any]]) -> Batch:
+        """Takes the next batch."""
+        until = None if timeout is None else time.monotonic() + timeout
+        while self._closed or self._wanted not in self._early:
+            if self._closed:
+                raise Closed("this iteration was closed; iterate over the DataLoader again")
+            left = None if until is None else max(0.0, until - time.monotonic())
+            try:
+                batch = self._finished.get(timeout=left)
+            except Empty:
+                raise DataTimeout(_late(timeout, waiting, self._wanted)) from None
+            if batch is None:
+                continue
+            if not self._in_order:
+                return batch
+            self._early[batch.number] = batch
+        self._wanted += 1
+        return self._early.pop(self._wanted - 1)
+
+
+def _late(timeout: float | None, waiting: dict[int, Sequence[Any]], wanted: int) -> str:
+    indices = waiting.get(wanted) or next(iter(waiting.values()), [])
+    return (
+        f"no batch after {timeout} seconds; waiting for samples {named(indices)}. "
+        "The dataset may hang or be slower than timeout= allows"
+    )
+
+
+class ThreadRun:
+    """One epoch in threads. Jobs do not refer to it, so that it is collected while they run."""
+
+    keeps: object = None
+    """What must live as long as this."""
+
+    def __init__(
+        self,
+        crew: Crew,
+        fetcher: Fetcher,
+        epoch: int,
+        in_order: bool,
+        stop: Callable[[], None],
+    ) -> None:
+        self._crew = crew
+        self._fetcher = fetcher
+        self._epoch = epoch
+        self._hall = Hall(in_order)
+        self._waiting: dict[int, Sequence[Any]] = {}
+        self._submitted = 0
+        self._left = _Left(crew.stopped)
+        self._stop = stop
+        finalizer = weakref.finalize(self, _leave, self._left, stop)
+        finalizer.atexit = False
+
+    def submit(self, indices: Sequence[Any]) -> None:
+        """Has threads get these samples."""
+        number = self._submitted
+        self._submitted += 1
+        self._waiting[number] = indices
+        job = Job(number, indices, self._epoch, self._fetcher, self._left, self._hall.put)
+        pieces: list[Task] = [*job.pieces(self._crew.size)]
+        for piece in pieces:
+            self._crew.put(piece)
+
+    def next(self, timeout: float | None) -> Batch:
+        """Waits for a batch."""
+        batch = self._hall.next(timeout, self._waiting)
+        del self._waiting[batch.number]
+        return batch
+
+    def close(self) -> None:
+        """Gives up what was submitted."""
+        self._hall.close()
+        _leave(self._left, self._stop)
+
+
+class _Left:
+    """Whether a run was given up, or all of its crew."""
+
+    def __init__(self, crew_stopped: Callable[[], bool]) -> None:
+        self.up = False
+        self._crew_stopped = crew_stopped
+
+    def __call__(self) -> bool:
+        return self.up or self._crew_stopped()
+
+
+def _leave(left: _Left, stop: Callable[[], None]) -> None:
+    left.up = True
+    stop()

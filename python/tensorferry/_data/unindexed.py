@@ -1,0 +1,65 @@
+"""The order of a dataset that has none to choose: an ``IterableDataset`` yields what it likes.
+
+To resume, it is read again from its beginning, and what was yielded already is passed over.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import count
+from typing import TYPE_CHECKING, Any
+
+from tensorferry._data import rng
+from tensorferry._data.course import Facts
+from tensorferry._data.state import State
+
+if TYPE_CHECKING:
+    import torch
+
+
+class Unindexed:
+    """Batches of places for samples, without end; the engine says when the data ends."""
+
+    kind = "iterable"
+
+    def __init__(self, batch_size: int | None, generator: torch.Generator | None) -> None:
+        self.batch_size = batch_size
+        self.generator = generator
+
+    def begin(self, epoch: int, state: State | None) -> UnindexedCourse:
+        """Begins an epoch, or goes on from a state."""
+        base_seed = None if state is None else state.base_seed
+        if base_seed is None:
+            base_seed = rng.draw_base_seed(self.generator)
+        return UnindexedCourse(self, base_seed, 0 if state is None else state.batches)
+
+    def facts(self) -> Facts:
+        """For a state between epochs."""
+        return Facts()
+
+
+class UnindexedCourse:
+    """One epoch of it."""
+
+    eager = True
+
+    def __init__(self, of: Unindexed, base_seed: int, replayed: int) -> None:
+        self._of = of
+        self.base_seed = base_seed
+        self.replayed = replayed
+
+    def batches(self) -> Iterator[tuple[int, Sequence[Any]]]:
+        """Without end."""
+        for number in count():
+            yield number, [None] * (self._of.batch_size or 1)
+
+    def pulled(self, requests: int) -> None:
+        """Nothing is drawn."""
+
+    def foreseen(self) -> Sequence[torch.Tensor]:
+        """Nothing is known."""
+        return ()
+
+    def facts(self, passed: int) -> Facts:
+        """Its number of batches says it all."""
+        return Facts(self.base_seed)

@@ -1,0 +1,120 @@
+"""What every engine must keep to; a new engine joins ``ENGINES``."""
+
+from __future__ import annotations
+
+import gc
+import weakref
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from conftest import threads_of_loaders
+from data_cases import Numbers
+
+import tensorferry as ferry
+from tensorferry._data.engine import Engine, EngineStats, Run
+
+
+def _engine_of(loader: ferry.DataLoader) -> Engine:
+    return loader._engine
+
+
+ENGINES: dict[str, Callable[..., Engine]] = {
+    "caller": lambda **o: _engine_of(ferry.DataLoader(Numbers(100), 4, num_workers=0, **o)),
+    "threads": lambda **o: _engine_of(ferry.DataLoader(Numbers(100), 4, num_workers=3, **o)),
+    "persistent": lambda **o: _engine_of(
+        ferry.DataLoader(Numbers(100), 4, num_workers=3, persistent_workers=True, **o)
+    ),
+}
+
+
+@pytest.fixture(params=ENGINES)
+def engine(request: pytest.FixtureRequest) -> Iterator[Engine]:
+    made = ENGINES[request.param]()
+    yield made
+    made.close()
+
+
+def begin(engine: Engine, epoch: int = 0) -> Run:
+    return engine.begin(epoch, seed=0, base_seed=0)
+
+
+def take(run: Run) -> Any:
+    batch = run.next(60.0)
+    assert batch.error is None
+    return batch.number, batch.data.tolist(), batch.samples
+
+
+def test_batches_come_in_the_order_of_submission(engine: Engine) -> None:
+    run = begin(engine)
+    submitted = [[number, 99 - number][: 1 + number % 2] for number in range(20)]
+    for indices in submitted[:8]:
+        run.submit(indices)
+    for number, indices in enumerate(submitted):
+        assert take(run) == (number, indices, len(indices))
+        if number + 8 < len(submitted):
+            run.submit(submitted[number + 8])
+    run.close()
+
+
+def test_runs_of_one_engine_do_not_disturb_one_another(engine: Engine) -> None:
+    runs = [begin(engine, epoch) for epoch in range(3)]
+    for step in range(5):
+        for number, run in enumerate(runs):
+            run.submit([10 * step + number])
+    runs[1].close()
+    for step in range(5):
+        for number in (2, 0):
+            assert take(runs[number]) == (step, [10 * step + number], 1)
+
+
+def test_a_run_may_be_closed_twice_and_in_the_middle_and_is_closed_then(engine: Engine) -> None:
+    run = begin(engine)
+    run.submit([1])
+    run.submit([2])
+    take(run)
+    run.close()
+    run.close()
+    with pytest.raises(ferry.Closed):
+        run.next(60.0)
+    again = begin(engine)
+    again.submit([5])
+    assert take(again) == (0, [5], 1)
+
+
+def test_an_error_belongs_to_its_batch_and_the_next_comes(engine: Engine) -> None:
+    run = begin(engine)
+    run.submit(["no index"])
+    run.submit([3])
+    # `Numbers` returns what it is asked for; a text can't be collated with a number.
+    run.submit([1, "x"])
+    run.submit([4])
+    assert run.next(60.0).data == ["no index"]
+    assert run.next(60.0).data.tolist() == [3]
+    failed = run.next(60.0)
+    assert (failed.number, failed.samples) == (2, 0)
+    assert isinstance(failed.error, Exception)
+    assert take(run) == (3, [4], 1)
+
+
+def test_a_closed_engine_begins_nothing(engine: Engine) -> None:
+    engine.close()
+    engine.close()
+    with pytest.raises(ferry.Closed):
+        begin(engine)
+    assert isinstance(engine.stats(), EngineStats)
+
+
+def test_a_run_outlives_the_last_reference_to_its_engine_and_then_both_go() -> None:
+    for make in ENGINES.values():
+        engine = make()
+        run = begin(engine)
+        run.submit([7])
+        gone = weakref.ref(engine)
+        del engine
+        gc.collect()
+        assert take(run) == (0, [7], 1)
+        del run
+        gc.collect()
+        assert gone() is None
+        assert threads_of_loaders() == []

@@ -1,0 +1,335 @@
+"""What goes wrong, and what the loader says then."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import torch
+from data_cases import Numbers, flat, seen
+from torch.utils.data import DataLoader as TorchLoader
+from torch.utils.data import IterableDataset
+
+import tensorferry as ferry
+from tensorferry._data.bad import NAMED_MAX, SUBSTITUTES_MAX, substitute
+
+
+class Broken(Numbers):
+    """Some samples can't be read."""
+
+    def __init__(self, length: int, *bad: int) -> None:
+        super().__init__(length)
+        self.bad = set(bad)
+
+    def __getitem__(self, index: int) -> int:
+        if index in self.bad:
+            raise KeyError(f"no sample {index}")
+        return index
+
+
+class BrokenMany(Broken):
+    def __getitems__(self, indices: list[int]) -> list[int]:
+        return [self[index] for index in indices]
+
+
+class Words(IterableDataset[str]):
+    def __iter__(self) -> Iterator[str]:
+        yield "a"
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"num_workers": -1}, "num_workers .*non-negative.*-1"),
+        ({"num_workers": 1.5}, "num_workers"),
+        ({"timeout": -1}, "timeout option should be non-negative"),
+        ({"timeout": 1, "num_workers": 0}, "timeout needs num_workers > 0"),
+        ({"prefetch_factor": 4, "num_workers": 0}, "prefetch_factor=4 needs num_workers > 0"),
+        ({"prefetch_factor": -1}, "prefetch_factor should be a non-negative"),
+        ({"persistent_workers": True, "num_workers": 0}, "persistent_workers option needs"),
+        ({"sampler": [0], "shuffle": True}, "sampler option is mutually exclusive with shuffle"),
+        ({"batch_sampler": [[0]], "batch_size": 2}, "batch_sampler option is mutually exclusive"),
+        ({"batch_sampler": [[0]], "shuffle": True}, "batch_sampler option is mutually exclusive"),
+        ({"batch_sampler": [[0]], "sampler": [0]}, "batch_sampler option is mutually exclusive"),
+        ({"batch_sampler": [[0]], "drop_last": True}, "batch_sampler option is mutually"),
+        ({"batch_size": None, "drop_last": True}, "disables auto-batching"),
+        ({"batch_size": 0}, "batch_size should be a positive integer value.*batch_size=0"),
+        ({"batch_size": True}, "batch_size should be a positive integer"),
+        ({"drop_last": "no"}, "drop_last should be one of"),
+        ({"rank": 0}, "rank without world_size"),
+        ({"world_size": 2}, "world_size without rank"),
+        ({"rank": 2, "world_size": 2}, r"Invalid rank 2.*\[0, 1\]"),
+        ({"rank": 0, "world_size": 0}, "world_size is at least 1"),
+        ({"rank": 0, "world_size": 2, "sampler": [0]}, "give them to your sampler"),
+        ({"seed": "x"}, "seed should be an integer"),
+        ({"on_error": "ignore"}, "on_error should be one of 'raise', 'skip', 'substitute'"),
+        ({"cache_policy": "fifo"}, "cache_policy should be one of 'lru'"),
+        ({"cache_limit": "many"}, "many"),
+        ({"cache": "boiled"}, "cache should be one of"),
+        ({"threads": "some"}, "threads should be one of"),
+        ({"progress": "yes"}, "progress should be one of"),
+        ({"max_pixels": 0}, "max_pixels should be a positive"),
+        ({"transform": abs}, "give this Numbers a transform of its own"),
+    ],
+)
+def test_a_mistake_in_an_argument_is_a_value_error_that_says_what_to_do(
+    options: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(ferry.InvalidInput, match=message) as caught:
+        ferry.DataLoader(Numbers(4), **options)
+    assert isinstance(caught.value, ValueError)  # Which is what torch's loader raises.
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"shuffle": True}, "expected unspecified shuffle option"),
+        ({"sampler": [0]}, "expected unspecified sampler option"),
+        ({"batch_sampler": [[0]]}, "expected unspecified batch_sampler option"),
+        ({"on_error": "substitute"}, "no other samples to substitute"),
+        ({"batch_size": -3}, "batch_size"),
+    ],
+)
+def test_an_iterable_dataset_takes_no_order(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(ferry.InvalidInput, match=message):
+        ferry.DataLoader(Words(), **options)
+
+
+def test_what_is_no_dataset_is_refused() -> None:
+    with pytest.raises(ferry.InvalidInput, match=r"__getitem__.*IterableDataset"):
+        ferry.DataLoader(iter([1]), sampler=[0])
+
+
+def test_a_multiprocessing_context_is_ignored_with_a_warning() -> None:
+    with pytest.warns(UserWarning, match="workers are threads"):
+        loader = ferry.DataLoader(Numbers(2), multiprocessing_context="spawn")
+    assert flat(loader) == [0, 1]
+
+
+def test_attributes_are_torchs_and_as_fixed() -> None:
+    generator = torch.Generator()
+    options: Any = {"batch_size": 3, "shuffle": True, "generator": generator, "num_workers": 1}
+    loader, reference = ferry.DataLoader(Numbers(8), **options), TorchLoader(Numbers(8), **options)
+    for name in ("batch_size", "drop_last", "num_workers", "generator", "collate_fn", "timeout"):
+        assert getattr(loader, name) == getattr(reference, name), name
+    for name in ("prefetch_factor", "pin_memory", "persistent_workers", "in_order"):
+        assert getattr(loader, name) == getattr(reference, name), name
+    assert type(loader.sampler) is type(reference.sampler)
+    assert type(loader.batch_sampler) is type(reference.batch_sampler)
+    for name in ("batch_size", "sampler", "batch_sampler", "drop_last", "dataset"):
+        with pytest.raises(ValueError, match="should not be set after"):
+            setattr(loader, name, None)
+
+
+@pytest.mark.parametrize("workers", [0, 1, 3])
+@pytest.mark.parametrize("dataset", [Broken, BrokenMany])
+def test_an_exception_keeps_its_type_and_names_the_sample(
+    dataset: type[Broken], workers: int
+) -> None:
+    iteration = iter(ferry.DataLoader(dataset(12, 5, 6, 7), 4, num_workers=workers))
+    assert next(iteration).tolist() == [0, 1, 2, 3]
+    with pytest.raises(KeyError, match="no sample 5") as caught:
+        next(iteration)
+    notes = "\n".join(caught.value.__notes__)
+    assert ("sample 5 " in notes) if dataset is Broken else ("[4, 5, 6, 7]" in notes)
+    assert next(iteration).tolist() == [8, 9, 10, 11]  # As torch: the user may go on.
+    with pytest.raises(StopIteration):
+        next(iteration)
+
+
+def test_a_state_taken_at_a_failed_batch_comes_back_to_it_and_a_later_one_does_not() -> None:
+    loader = ferry.DataLoader(Broken(12, 5), 4)
+    iteration = iter(loader)
+    next(iteration)
+    with pytest.raises(KeyError):
+        next(iteration)
+    assert loader.state_dict()["batches"] == 1
+    next(iteration)
+    assert loader.state_dict()["batches"] == 3
+
+
+def test_stop_iteration_in_a_dataset_does_not_end_the_epoch() -> None:
+    class Ending(Numbers):
+        def __getitem__(self, index: int) -> int:
+            raise StopIteration
+
+    for workers in (0, 2):
+        with pytest.raises(RuntimeError, match="StopIteration while getting sample 0"):
+            flat(ferry.DataLoader(Ending(3), num_workers=workers))
+
+
+def test_an_error_in_collating_names_the_batch() -> None:
+    def refuse(samples: list[int]) -> int:
+        raise TypeError("can't")
+
+    for workers in (0, 2):
+        loader = ferry.DataLoader(Numbers(3), 2, collate_fn=refuse, num_workers=workers)
+        with pytest.raises(TypeError, match="can't") as caught:
+            next(iter(loader))
+        assert "collating samples [0, 1]" in caught.value.__notes__[-1]
+
+
+def test_an_error_in_worker_init_fn_is_raised_to_the_user() -> None:
+    def refuse(worker: int) -> None:
+        raise OSError("no scratch disk")
+
+    loader = ferry.DataLoader(Numbers(3), num_workers=2, worker_init_fn=refuse)
+    with pytest.raises(OSError, match="no scratch disk") as caught:
+        next(iter(loader))
+    assert "worker_init_fn" in caught.value.__notes__[0]
+
+
+def test_an_error_of_a_sampler_comes_after_the_batches_before_it() -> None:
+    def failing() -> Iterator[int]:
+        yield from (0, 1, 2)
+        raise LookupError("lost")
+
+    for workers in (0, 2):
+        iteration = iter(ferry.DataLoader(Numbers(3), sampler=failing(), num_workers=workers))
+        assert [int(next(iteration)) for _ in range(3)] == [0, 1, 2]
+        with pytest.raises(LookupError, match="lost"):
+            next(iteration)
+
+
+def test_a_timeout_names_the_samples_and_is_a_runtime_error_as_torchs() -> None:
+    opened = threading.Event()
+
+    class Stuck(Numbers):
+        def __getitem__(self, index: int) -> int:
+            if index >= 2:
+                assert opened.wait(60)
+            return index
+
+    iteration = iter(ferry.DataLoader(Stuck(4), 2, num_workers=1, timeout=0.5))
+    assert next(iteration).tolist() == [0, 1]
+    with pytest.raises(ferry.Timeout, match=r"0.5 seconds; waiting for samples \[2, 3\]") as caught:
+        next(iteration)
+    assert isinstance(caught.value, RuntimeError)
+    opened.set()
+    assert flat(iteration) == [2, 3]  # Late, not lost.
+
+
+@pytest.mark.parametrize("workers", [0, 1, 3])
+@pytest.mark.parametrize("dataset", [Broken, BrokenMany])
+def test_skipped_samples_are_left_out_counted_and_named(
+    dataset: type[Broken], workers: int
+) -> None:
+    loader = ferry.DataLoader(
+        dataset(12, 1, 4, 5, 6, 7, 11), 4, on_error="skip", num_workers=workers
+    )
+    assert seen(loader) == [[0, 2, 3], [8, 9, 10]]
+    stats = loader.stats()
+    assert stats.bad_samples == 6
+    assert [each.index for each in stats.bad] == [1, 4, 5, 6, 7, 11]
+    assert (stats.batches, stats.samples) == (2, 6)
+    assert "bad samples: 6" in str(stats)
+    assert "sample 1 in epoch 0: KeyError: 'no sample 1'" in str(stats)
+    assert loader.state_dict()["bad"]["count"] == 6
+
+
+def test_without_batches_a_bad_sample_is_left_out() -> None:
+    for workers in (0, 2):
+        loader = ferry.DataLoader(Broken(5, 0, 3), None, on_error="skip", num_workers=workers)
+        assert list(loader) == [1, 2, 4]
+
+
+def test_skipping_counts_batches_of_the_order_so_that_resuming_is_exact() -> None:
+    whole = [[0], [6, 7], [8]]
+    for taken in range(len(whole) + 1):
+        loader = ferry.DataLoader(Broken(9, 1, 2, 3, 4, 5), 2, on_error="skip")
+        iteration = iter(loader)
+        assert [next(iteration).tolist() for _ in range(taken)] == whole[:taken]
+        state = loader.state_dict()
+        resumed = ferry.DataLoader(Broken(9, 1, 2, 3, 4, 5), 2, on_error="skip")
+        resumed.load_state_dict(state)
+        assert seen(resumed) == whole[taken:]
+        assert [each.index for each in resumed.stats().bad] == [1, 2, 3, 4, 5]
+        assert resumed.stats().bad_samples == 5
+
+
+def test_substitutes_depend_on_seed_epoch_and_index_only() -> None:
+    bad = (2, 3, 17)
+    results = []
+    for workers, size in ((0, 4), (1, 4), (4, 4), (4, 1)):
+        loader = ferry.DataLoader(
+            Broken(20, *bad), size, True, seed=5, on_error="substitute", num_workers=workers
+        )
+        results.append([flat(loader) for _ in range(2)])
+        named = {each.index: each.substitute for each in loader.stats().bad if each.epoch == 1}
+    assert all(result == results[0] for result in results)
+    whole = flat(ferry.DataLoader(Numbers(20), 4, True, seed=5))
+    for good, index in zip(results[0][0], whole, strict=True):
+        assert (good == index) == (index not in bad)
+    for index in bad:
+        tries = (substitute(5, 1, index, attempt, 20) for attempt in range(SUBSTITUTES_MAX))
+        assert named[index] == next(each for each in tries if each not in bad)
+
+
+def test_the_hash_for_substitutes_never_changes() -> None:
+    """The core computes the same; runs are resumed by later versions."""
+    assert [substitute(0, 0, 0, 0, 1000), substitute(1, 2, 3, 4, 10**12)] == [776, 949593934587]
+    assert 0 <= substitute(-1, 0, 2**70, 0, 7) < 7
+    drawn = [substitute(0, 0, index, 0, 10) for index in range(10_000)]
+    assert all(800 < drawn.count(digit) < 1200 for digit in range(10))
+
+
+def test_without_a_good_substitute_the_sample_is_an_error() -> None:
+    for workers in (0, 2):
+        loader = ferry.DataLoader(Broken(4, *range(4)), on_error="substitute", num_workers=workers)
+        with pytest.raises(KeyError, match="no sample 0") as caught:
+            next(iter(loader))
+        assert f"{SUBSTITUTES_MAX} substitutes" in caught.value.__notes__[0]
+
+
+def test_all_bad_samples_are_counted_and_the_first_are_named() -> None:
+    loader = ferry.DataLoader(Broken(300, *range(250)), 10, on_error="skip")
+    flat(loader)
+    assert loader.stats().bad_samples == 250
+    assert [each.index for each in loader.stats().bad] == list(range(NAMED_MAX))
+
+
+class Bumpy(IterableDataset[int]):
+    """An iterator that goes on after an error."""
+
+    def __iter__(self) -> Iterator[int]:
+        return BumpyIterator()
+
+
+class BumpyIterator:
+    at = -1
+
+    def __iter__(self) -> Iterator[int]:
+        return self
+
+    def __next__(self) -> int:
+        self.at += 1
+        if self.at == 6:
+            raise StopIteration
+        if self.at % 3 == 1:
+            raise OSError(f"item {self.at}")
+        return self.at
+
+
+class Dying(IterableDataset[int]):
+    """A generator: over, once it has raised."""
+
+    def __iter__(self) -> Iterator[int]:
+        yield 0
+        raise OSError("the connection is lost")
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_an_iterable_goes_on_after_a_bad_item_if_it_can_and_never_ends_silently(
+    workers: int,
+) -> None:
+    loader = ferry.DataLoader(Bumpy(), 2, on_error="skip", num_workers=workers)
+    assert seen(loader) == [[0, 2], [3, 5]]
+    assert [each.index for each in loader.stats().bad] == [1, 4]
+    with pytest.raises(OSError, match="item 1") as caught:
+        flat(ferry.DataLoader(Bumpy(), 2, num_workers=workers))
+    assert "item 1 of the dataset" in caught.value.__notes__[0]
+    dying = ferry.DataLoader(Dying(), on_error="skip", num_workers=workers)
+    with pytest.raises(OSError, match="connection is lost"):
+        flat(dying)
