@@ -133,9 +133,7 @@ class RandomCrop(Transform):
         if padding_mode != "constant":
             raise InvalidInput(f"padding_mode={padding_mode!r}: only 'constant' is known")
         padding = None if padding is None else _sides(padding)
-        super().__init__(
-            size=_sides(size), padding=padding, pad_if_needed=pad_if_needed, fill=fill
-        )
+        super().__init__(size=_sides(size), padding=padding, pad_if_needed=pad_if_needed, fill=fill)
 
 
 class RandomHorizontalFlip(Transform):
