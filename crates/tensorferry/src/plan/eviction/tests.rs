@@ -139,12 +139,14 @@ fn belady_by_epochs_reads_hardly_more_than_by_moments_on_many_nodes() {
     for nodes in [1, 2, 3, 4, 8, 16] {
         let run = node(samples, nodes, epochs, 3);
         let uses = run.iter().map(Vec::len).sum::<usize>();
-        for cached in [0.004, 0.0156, 0.02, 0.0625, 0.1, 0.111, 0.25, 0.3, 0.5, 0.7] {
+        // One over the square of the nodes is the worst case: what is used in two epochs on end just fits.
+        for cached in [f64::from(nodes).powi(-2), 0.02, 0.1, 0.3, 0.7] {
             let capacity = (f64::from(samples) * cached) as usize;
             let best = uses - min_by_moments(&run, samples, capacity);
             let reads = uses - hits(Policy::Belady, &run, samples, capacity as u64).len();
             let more = reads as f64 / best as f64 - 1.0;
-            std::eprintln!("ZZ {nodes} {cached}: {reads} for {best} {more:.5}");
+            let most = if nodes == 1 { 0.0 } else { 0.002 };
+            assert!((0.0..=most).contains(&more), "{nodes} {cached}: {reads} for {best}");
         }
     }
 }
