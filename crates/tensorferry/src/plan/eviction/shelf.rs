@@ -148,6 +148,12 @@ impl Shelf {
         }
     }
 
+    /// Entries of the queue, outdated ones included.
+    #[cfg(test)]
+    pub(super) fn queued(&self) -> usize {
+        self.queue.entries()
+    }
+
     fn enqueue(&mut self, rank: Rank, id: u32) {
         self.queue.push(rank, id);
         if self.queue.is_slack(self.kept.len()) {

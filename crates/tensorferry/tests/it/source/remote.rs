@@ -307,6 +307,9 @@ fn a_web_server_gives_files_and_shards_that_are_named() {
     let files = json!({"kind": "files", "paths": [format!("http://{address}/x.npy")]});
     laws::check("web", &*opened(&files).unwrap(), &[vec![tar.to_vec()]]);
 
+    let error = refused(&json!({"kind": "files", "paths": [format!("http://{address}/x?sig=1")]}));
+    assert!(error.to_string().starts_with("an address with a query can't be read"), "{error}");
+
     let plain = web(tar, false);
     let error = refused(&json!({"kind": "tar", "shards": format!("http://{plain}/a.tar")}));
     assert_eq!(error.kind(), Kind::Unsupported);

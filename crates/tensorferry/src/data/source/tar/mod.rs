@@ -48,7 +48,7 @@ pub struct TarOptions<'a> {
     pub strict: bool,
     /// Settings of a remote store.
     pub storage_options: &'a Options,
-    /// Told after each shard.
+    /// Told after each shard, by the thread that read it.
     pub progress: &'a (dyn Fn(Progress) + Sync),
 }
 
@@ -100,12 +100,12 @@ impl Tar {
             (how.progress)(Progress { done, shards: found.len(), samples });
             Ok(shard)
         })?;
-        let tar = Self::of(shards, wanted)?;
+        let tar = Self::of(shards, wanted);
         tar.refuse_absent(&first)?;
         Ok(tar)
     }
 
-    fn of(mut shards: Vec<Shard>, wanted: Fields) -> Result<Self> {
+    fn of(mut shards: Vec<Shard>, wanted: Fields) -> Self {
         let mut warnings = Vec::new();
         let mut ends = Vec::with_capacity(shards.len());
         let mut met = vec![0_u64; wanted.len()];
@@ -119,7 +119,7 @@ impl Tar {
             if met.count_ones() == 1 { wanted.name(at, met.trailing_zeros() as usize) } else { "" }
         };
         let fields = met.iter().enumerate().map(name).map(str::to_owned).collect();
-        Ok(Self { shards, ends, wanted, fields, warnings })
+        Self { shards, ends, wanted, fields, warnings }
     }
 
     /// A field that no sample has was misspelt.

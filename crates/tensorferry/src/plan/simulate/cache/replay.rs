@@ -70,8 +70,10 @@ impl Tally {
     }
 }
 
-/// Uses between two reports of progress.
-const REPORTED_EVERY: u64 = 1 << 20;
+/// Uses that are looked up together, so that the processor waits for memory once for several of them.
+const BLOCK: u64 = 256;
+/// Uses between two reports of progress: whole blocks.
+const REPORTED_EVERY: u64 = BLOCK << 12;
 
 /// Simulates all epochs under one policy.
 pub(super) fn replay(
@@ -92,6 +94,15 @@ pub(super) fn replay(
         order = next;
     }
     Ok(tallies)
+}
+
+/// A use before its turn.
+#[derive(Debug, Clone, Copy)]
+struct Foreseen {
+    id: u32,
+    gpu: u32,
+    node: u32,
+    use_: Use,
 }
 
 /// All nodes.
@@ -132,34 +143,65 @@ impl<'a> Cluster<'a> {
     }
 
     fn run(&mut self, epoch: u32, order: &[u32], mut progress: impl FnMut(f64)) -> Tally {
-        let (uses, stride) = (self.setup.uses(), self.setup.stride());
-        let world = u64::from(self.setup.world_size());
+        let uses = self.setup.uses();
         let mut tally = Tally::default();
         let before = self.clock.now();
-        for (use_, id) in (0..uses).zip(order.iter().cycle()) {
-            let gpu = (use_ % world) as u32;
-            let now = Moment { epoch, position: use_ as u32 };
-            let from = self.use_sample(*id, gpu / self.setup.gpus, now);
-            let bytes = self.setup.sizes.of(*id);
-            tally.count(bytes, from);
-            self.clock.load(gpu as usize, bytes, from);
-            if (use_ + 1) % stride == 0 || use_ + 1 == uses {
-                self.clock.end_iteration();
+        let mut coming = order.iter().cycle();
+        let mut block = Vec::with_capacity(BLOCK as usize);
+        for start in (0..uses).step_by(BLOCK as usize) {
+            let places = start..uses.min(start + BLOCK);
+            let known = places.zip(&mut coming).map(|(place, id)| self.foresee(*id, place, epoch));
+            block.extend(known);
+            block.drain(..).for_each(|foreseen| self.step(&foreseen, &mut tally));
+            if start.is_multiple_of(REPORTED_EVERY) {
+                progress(start as f64 / uses as f64);
             }
-            if use_ % REPORTED_EVERY == 0 {
-                progress(use_ as f64 / uses as f64);
-            }
+        }
+        if !uses.is_multiple_of(self.setup.stride()) {
+            self.clock.end_iteration();
         }
         let after = self.clock.now();
         (tally.seconds, tally.gap_seconds) = (after.0 - before.0, after.1 - before.1);
         tally
     }
 
+    fn step(&mut self, foreseen: &Foreseen, tally: &mut Tally) {
+        let id = foreseen.id;
+        let from = self.use_sample(foreseen);
+        let bytes = self.setup.sizes.of(id);
+        tally.count(bytes, from);
+        self.clock.load(foreseen.gpu as usize, bytes, from);
+        if (u64::from(foreseen.use_.now.position) + 1).is_multiple_of(self.setup.stride()) {
+            self.clock.end_iteration();
+        }
+    }
+
+    /// What is known of a use whatever happens before it.
+    fn foresee(&self, id: u32, place: u64, epoch: u32) -> Foreseen {
+        let gpu = (place % u64::from(self.setup.world_size())) as u32;
+        let node = gpu / self.setup.gpus;
+        // Only to have what is known of the sample in the processor's cache when its turn comes.
+        std::hint::black_box(self.shelves[node as usize].contains(id));
+        let now = Moment { epoch, position: place as u32 };
+        let mut use_ = Use { now, ..Use::default() };
+        match self.policy {
+            Policy::Lru | Policy::NeverEvict => {}
+            Policy::NoPfs => use_.uses = self.itinerary.uses(id, node),
+            Policy::Lobster | Policy::Belady => use_.next = self.next(id, node, now),
+        }
+        Foreseen { id, gpu, node, use_ }
+    }
+
     /// A node uses a sample: where it came from, and what the shelf makes of it.
-    fn use_sample(&mut self, id: u32, node: u32, now: Moment) -> Place {
+    fn use_sample(&mut self, foreseen: &Foreseen) -> Place {
+        let Foreseen { id, node, mut use_, .. } = *foreseen;
         let is_local = self.shelves[node as usize].contains(id);
         let elsewhere = self.setup.peers && self.copies[id as usize] > u16::from(is_local);
-        let use_ = self.describe(id, node, now, elsewhere);
+        use_.copies = match (self.setup.peers, elsewhere) {
+            (false, _) => Copies::Private,
+            (true, false) => Copies::Only,
+            (true, true) => Copies::Several,
+        };
         let shelf = &mut self.shelves[node as usize];
         let is_kept = if is_local {
             shelf.touch(id, &use_)
@@ -177,21 +219,6 @@ impl<'a> Cluster<'a> {
             (false, true) => Place::Peer,
             (false, false) => Place::Backend,
         }
-    }
-
-    fn describe(&self, id: u32, node: u32, now: Moment, elsewhere: bool) -> Use {
-        let copies = match (self.setup.peers, elsewhere) {
-            (false, _) => Copies::Private,
-            (true, false) => Copies::Only,
-            (true, true) => Copies::Several,
-        };
-        let mut use_ = Use { now, next: None, uses: 0, copies };
-        match self.policy {
-            Policy::Lru | Policy::NeverEvict => {}
-            Policy::NoPfs => use_.uses = self.itinerary.uses(id, node),
-            Policy::Lobster | Policy::Belady => use_.next = self.next(id, node, now),
-        }
-        use_
     }
 
     /// The next use; its position only in the next epoch, and for who asks.

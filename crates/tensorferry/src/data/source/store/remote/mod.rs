@@ -18,7 +18,7 @@ use std::sync::Arc;
 
 use futures_util::{StreamExt, TryStreamExt, stream};
 use object_store::path::Path as Key;
-use object_store::{GetOptions, ObjectMeta, ObjectStore, ObjectStoreExt};
+use object_store::{GetOptions, ListResult, ObjectMeta, ObjectStore, ObjectStoreExt};
 
 use self::refusal::Refusal;
 use self::settings::Scheme;
@@ -55,8 +55,17 @@ impl Remote {
     }
 
     fn key(&self, path: &Path) -> Result<Key> {
-        let text = path.to_str().and_then(|text| Key::parse(text.trim_end_matches('/')).ok());
-        text.ok_or_else(|| {
+        let text = path.to_str().unwrap_or_default().trim_end_matches('/');
+        if self.scheme == Scheme::Http && text.contains(['?', '#']) {
+            let told = "an address with a query can't be read; give one that ends with its path";
+            return Err(Error::new(Kind::Unsupported, told).with("object", self.name(path)));
+        }
+        // A web address is written with its odd letters as %20; the key of an object is not.
+        let key = match self.scheme {
+            Scheme::Http => Key::from_url_path(text),
+            Scheme::S3 | Scheme::Google => Key::parse(text),
+        };
+        key.ok().filter(|_| path.to_str().is_some()).ok_or_else(|| {
             let told = "the name can't be used in a store: it has empty parts, dots or odd letters";
             Error::invalid(told).with("object", self.name(path))
         })
@@ -90,6 +99,14 @@ impl Remote {
         Ok(())
     }
 
+    /// What is right below a directory.
+    fn level(&self, under: &Path) -> Result<ListResult> {
+        self.refuse_listing()?;
+        let key = self.key(under)?;
+        self.wait(under, self.store.list_with_delimiter(Some(&key)))
+    }
+
+    /// Everything below a directory.
     fn list(&self, under: &Path) -> Result<Vec<ObjectMeta>> {
         self.refuse_listing()?;
         let key = self.key(under)?;
@@ -110,11 +127,8 @@ impl Remote {
 
 impl Store for Remote {
     fn directories(&self, under: &Path) -> Result<Vec<OsString>> {
-        self.refuse_listing()?;
-        let key = self.key(under)?;
-        let listed = self.wait(under, self.store.list_with_delimiter(Some(&key)))?;
         let name = |prefix: &Key| prefix.filename().map(OsString::from);
-        Ok(listed.common_prefixes.iter().filter_map(name).collect())
+        Ok(self.level(under)?.common_prefixes.iter().filter_map(name).collect())
     }
 
     fn files(
@@ -135,7 +149,12 @@ impl Store for Remote {
         let matcher = glob::Pattern::new(pattern).map_err(|error| {
             Error::invalid("the pattern can't be read").with("pattern", pattern).caused_by(error)
         })?;
-        let listed = self.list(Path::new(directory(pattern)))?;
+        let directory = directory(pattern);
+        // A bucket may be large: what lies deeper is not asked for unless the pattern goes there.
+        let listed = match pattern[directory.len()..].contains('/') {
+            true => self.list(Path::new(directory))?,
+            false => self.level(Path::new(directory))?.objects,
+        };
         let matches = listed
             .into_iter()
             .filter(|object| matcher.matches_with(object.location.as_ref(), HOW))
