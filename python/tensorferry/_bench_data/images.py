@@ -33,10 +33,11 @@ SPEED: Measures = {
 MEMORY: Measures = {
     "imports_bytes": Measure("after imports", "bytes", "less"),
     "peak_bytes": Measure("peak", "bytes", "less"),
+    "extra_bytes": Measure("beyond them", "bytes", "less"),
     "growth": Measure("growth", "share", "less"),
 }
-ENDS = 4
-"""Growth is told between the largest sizes in so many epochs at either end."""
+END_SHARE = 5
+"""Growth is told between the largest sizes in a fifth of the epochs at either end."""
 
 
 def steps(scale: Scale) -> int:
@@ -121,9 +122,13 @@ def memory(request: dict[str, Any]) -> dict[str, Any]:
                 pass
             sizes.append(peak.take())
         loader.close()
-    early, late = max(sizes[:ENDS]), max(sizes[-ENDS:])
-    growth = late / early - 1
-    return {"imports_bytes": imports, "peak_bytes": max(sizes), "growth": growth, "sizes": sizes}
+    end, peak_bytes = max(1, len(sizes) // END_SHARE), max(sizes)
+    return {
+        "imports_bytes": imports,
+        "peak_bytes": peak_bytes,
+        "extra_bytes": peak_bytes - imports,
+        "growth": max(sizes[-end:]) / max(sizes[:end]) - 1,
+    }
 
 
 def opened(request: dict[str, Any]) -> Loader:

@@ -270,6 +270,100 @@ fn a_tiny_state_is_saved_and_loaded_by_real_rivals() {
     assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 0, "something was left behind");
 }
 
+/// A benchmark of loaders that measures nothing. It leaves its directory behind, as one does that is
+/// killed.
+const PRETENDED_LOADERS: &str = r#"#!/bin/sh
+directory="$5/.tensorferry-bench-x"
+/bin/mkdir "$directory"
+echo '{"hello":{"directory":"'"$directory"'","versions":{"python":"3.99","torch":"9.8","dali":null}}}'
+echo '{"step":{"what":"'"$*"'","done":0.5}}'
+echo '{"table":{"name":"images","note":"JPEG","absent":null,
+"measures":[{"name":"images","unit":"samples_per_second","better":"more"},
+{"name":"CPU an image","unit":"seconds","better":"less"}],
+"rows":[{"name":"tensorferry","role":"ours","absent":null,
+"values":{"images":[900,1100,1000],"CPU an image":[0.002,0.002,0.002]}},
+{"name":"torch DataLoader","role":"rival","absent":null,
+"values":{"images":[500],"CPU an image":[0.004]}},
+{"name":"DALI","role":"rival","absent":"not installed: no module nvidia","values":{}}]}}' | /bin/tr -d '\n'
+echo
+echo '{"table":{"name":"consumers","note":"","measures":[],"rows":[],"absent":"pillow is not installed"}}'
+echo '{"end":{}}'
+"#;
+
+/// Runs `bench data` with programs from `programs` only.
+fn bench_data(directory: &Path, programs: &Path, more: &[&str]) -> Ended {
+    let mut command = tensorferry(&["bench", "data", "--path"]);
+    command.arg(directory).args(more).env("PATH", programs);
+    ended(command)
+}
+
+#[test]
+fn loaders_stand_beside_every_rival_that_is_there() {
+    let (directory, programs) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    add_program(programs.path(), "python3", PRETENDED_LOADERS);
+    let report = document(&bench_data(directory.path(), programs.path(), &["--json"]));
+    assert_is_machine(&report["machine"]);
+    assert_eq!((&report["set"], &report["versions"]["torch"]), (&"quick".into(), &"9.8".into()));
+    let rows = report["tables"][0]["rows"].as_array().unwrap();
+    let [speed, cost] = [0, 1].map(|place| &rows[1]["cells"][place]["ratio"]);
+    assert_eq!((speed, cost), (&2.0.into(), &0.5.into()));
+    let samples = &rows[0]["cells"][0]["samples"];
+    assert_eq!(samples["raw"], serde_json::json!([900.0, 1100.0, 1000.0]));
+    assert_eq!((&samples["median"], &samples["lower_quartile"]), (&1000.0.into(), &950.0.into()));
+    assert_eq!(rows[2]["absent"], "not installed: no module nvidia");
+    assert!(rows[2]["cells"][0].is_null());
+    assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 0, "something was left behind");
+}
+
+#[test]
+fn the_table_and_the_figure_of_loaders_name_everybody() {
+    let (directory, programs) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    add_program(programs.path(), "python3", PRETENDED_LOADERS);
+    let figure = programs.path().join("figure.svg");
+    let plot = ["--plot", figure.to_str().unwrap()];
+    let ended = bench_data(directory.path(), programs.path(), &plot);
+    assert_eq!((ended.code, ended.stderr.as_str()), (Some(0), ""));
+    let drawing = fs::read_to_string(&figure).unwrap();
+    for text in [
+        "dali not installed",
+        "images",
+        "tensorferry",
+        "1000/s",
+        "4.00 ms",
+        "torch DataLoader",
+        "absent: not installed: no module nvidia",
+        "absent: pillow is not installed",
+    ] {
+        assert!(ended.stdout.contains(text), "{text}: {}", ended.stdout);
+        assert!(drawing.contains(text), "{text}: {drawing}");
+    }
+    assert!(ended.stdout.contains("0.50 x"), "{}", ended.stdout);
+    assert!(ended.stdout.lines().all(|line| line.trim_end() == line), "{}", ended.stdout);
+}
+
+#[test]
+fn python_is_told_which_loads_to_measure() {
+    let (directory, programs) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    add_program(programs.path(), "python3", "#!/bin/sh\necho \"$@\" >&2\nexit 1\n");
+    let more = ["--set", "full", "--only", "slow", "--only", "arrays"];
+    let ended = bench_data(directory.path(), programs.path(), &more);
+    let path = directory.path().display();
+    let told = format!("-P -m tensorferry._bench_data --path {path} --set full --only slow");
+    assert!(ended.stderr.ends_with(&format!("{told} --only arrays\n")), "{}", ended.stderr);
+    assert_eq!(ended.code, Some(1));
+}
+
+#[test]
+fn a_benchmark_of_loaders_that_dies_in_between_is_an_error_and_leaves_nothing() {
+    let (directory, programs) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let dying = PRETENDED_LOADERS.replace("echo '{\"end\":{}}'", "echo 'it broke' >&2; exit 7");
+    add_program(programs.path(), "python3", &dying);
+    let ended = bench_data(directory.path(), programs.path(), &[]);
+    assert_eq!((ended.code, ended.stdout.as_str()), (Some(1), ""));
+    assert_eq!(ended.stderr, "error: Python ended early: it broke\n");
+    assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 0, "something was left behind");
+}
+
 #[test]
 fn arguments_that_make_no_sense_are_errors_that_say_what_would() {
     for (args, error) in [
@@ -293,6 +387,10 @@ fn arguments_that_make_no_sense_are_errors_that_say_what_would() {
         ),
         (
             &["checkpoint", "--path", "/nonexistent"],
+            "the directory to measure does not exist (directory: /nonexistent)",
+        ),
+        (
+            &["data", "--path", "/nonexistent"],
             "the directory to measure does not exist (directory: /nonexistent)",
         ),
         (&["codec", "--samples", "0"], "a benchmark needs at least one sample"),
