@@ -20,9 +20,9 @@ import torch
 from torch.utils.data import DistributedSampler
 
 import tensorferry as ferry
-from tensorferry._data.datasets import Stored, Throttled
+from tensorferry._data.datasets import Throttled
 from tensorferry.data import Files, ImageFolder, TarShards
-from tensorferry.data import transforms as T
+from tensorferry.data import transforms as T  # noqa: N812
 
 IMAGES = Path(__file__).parents[2] / "crates/tensorferry/tests/data/images"
 
@@ -55,15 +55,18 @@ def test_batches_of_pictures_are_tensors_with_labels_in_torchs_order(folder: Pat
     dataset = ImageFolder(folder)
     assert dataset.classes == ["class0", "class1", "class2"]
     loader = ferry.DataLoader(dataset, batch_size=4, shuffle=True, seed=3, transform=TRAIN)
-    sampler = DistributedSampler(dataset, num_replicas=1, rank=0, seed=3)  # type: ignore[arg-type]
+    sampler = DistributedSampler[Any](range(len(dataset)), num_replicas=1, rank=0, seed=3)  # type: ignore[arg-type]
     for epoch in range(2):
         sampler.set_epoch(epoch)
         expected = [dataset.targets[index] for index in sampler]
         seen: list[int] = []
         for images, labels in loader:
-            assert images.shape[1:] == (3, 32, 32) and images.dtype == torch.float32
-            assert images.is_contiguous() and labels.dtype == torch.int64
-            assert 0 <= images.min() and images.max() <= 1
+            assert images.shape[1:] == (3, 32, 32)
+            assert images.dtype == torch.float32
+            assert images.is_contiguous()
+            assert labels.dtype == torch.int64
+            assert images.min() >= 0
+            assert images.max() <= 1
             seen += labels.tolist()
         assert seen == expected
 
@@ -86,7 +89,8 @@ def test_a_picture_is_what_pillow_decodes(name: str) -> None:
     raw = np.frombuffer((IMAGES / f"{name}.raw").read_bytes(), np.uint8)
     transform = T.Compose([T.ToDtype(torch.uint8), T.ToLayout("HWC")])
     (images,) = ferry.DataLoader(Files([str(IMAGES / name)]), transform=transform)
-    assert images.dtype == torch.uint8 and images.shape[-1] == 3
+    assert images.dtype == torch.uint8
+    assert images.shape[-1] == 3
     difference = np.abs(images.numpy().ravel().astype(int) - raw.astype(int))
     assert difference.max() <= 2
 
@@ -117,7 +121,8 @@ def test_members_of_npz_files_sound_and_bytes(tmp_path: Path) -> None:
         np.savez(tmp_path / f"{number}.npz", a=a, b=b)
         (tmp_path / f"{number}.bin").write_bytes(bytes([number] * number))
     batch = next(iter(ferry.DataLoader(Files(str(tmp_path / "*.npz")), batch_size=3)))
-    assert batch["a"].tolist() == [[0] * 3, [1] * 3, [2] * 3] and batch["b"].shape == (3, 2, 2)
+    assert batch["a"].tolist() == [[0] * 3, [1] * 3, [2] * 3]
+    assert batch["b"].shape == (3, 2, 2)
     blobs = next(iter(ferry.DataLoader(Files(str(tmp_path / "*.bin")), batch_size=3)))
     assert blobs == [b"", b"\1", b"\2\2"]
     frames = struct.pack("<4h", 0, 16384, -32768, 1)
@@ -125,7 +130,8 @@ def test_members_of_npz_files_sound_and_bytes(tmp_path: Path) -> None:
     head += struct.pack("<IHHIIHH", 16, 1, 1, 8000, 16000, 2, 16) + b"data" + struct.pack("<I", 8)
     (tmp_path / "sound.wav").write_bytes(head + frames)
     sound = next(iter(ferry.DataLoader(Files([str(tmp_path / "sound.wav")]))))
-    assert sound.shape[0] == 1 and sound.numel() == 4
+    assert sound.shape[0] == 1
+    assert sound.numel() == 4
 
 
 def shards(directory: Path, count: int) -> str:
@@ -180,7 +186,9 @@ def test_functions_of_the_users_run_in_their_place(numbers: list[str]) -> None:
 def test_samples_alone_and_collated_by_the_user(numbers: list[str]) -> None:
     dataset = Files(numbers, labels=range(40))
     alone = next(iter(ferry.DataLoader(dataset, batch_size=None)))
-    assert alone[0].tolist() == [0, 0] and alone[1] == 0 and isinstance(alone[1], int)
+    assert alone[0].tolist() == [0, 0]
+    assert alone[1] == 0
+    assert isinstance(alone[1], int)
     assert dataset[-1][1] == 39
     with pytest.raises(IndexError):
         dataset[40]
@@ -204,13 +212,18 @@ def test_half_an_epoch_saved_and_loaded_gives_the_other_half(folder: Path) -> No
     assert all(torch.equal(a, b) for a, b in zip(rest, whole[3:], strict=True))
 
 
-DAMAGES: dict[str, Callable[[Path], None]] = {
+def make_directory(path: Path) -> None:
+    path.unlink()
+    path.mkdir()
+
+
+DAMAGES: dict[str, Callable[[Path], object]] = {
     "empty": lambda path: path.write_bytes(b""),
-    "missing": lambda path: path.unlink(),
+    "missing": Path.unlink,
     "truncated": lambda path: path.write_bytes(path.read_bytes()[:-40]),
     "no picture": lambda path: path.write_bytes(b"This is no picture at all."),
-    "a directory": lambda path: (path.unlink(), path.mkdir())[1],
-    "renamed": lambda path: path.rename(path.with_suffix(".gone")) and None,
+    "a directory": make_directory,
+    "renamed": lambda path: path.rename(path.with_suffix(".gone")),
 }
 
 
@@ -232,7 +245,8 @@ def test_a_bad_sample_is_raised_by_name_skipped_or_replaced(folder: Path, damage
     assert skip.state_dict()["bad"]["count"] == 1
     first, second = make("substitute"), make("substitute")
     for (one, _), (other, _) in zip(first, second, strict=True):
-        assert len(one) == 3 and torch.equal(one, other)
+        assert len(one) == 3
+        assert torch.equal(one, other)
 
 
 def test_a_decompression_bomb_is_refused_before_memory_is_asked_for(tmp_path: Path) -> None:
@@ -272,7 +286,9 @@ def test_an_ssd_takes_what_memory_does_not(numbers: list[str], tmp_path: Path) -
     for _ in range(3):
         assert sorted(torch.cat(list(loader))[:, 0].tolist()) == list(range(40))
     hits = loader.stats().cache_hits
-    assert hits["backend"] == 40 and hits["memory"] > 0 and hits["disk"] > hits["memory"]
+    assert hits["backend"] == 40
+    assert hits["memory"] > 0
+    assert hits["disk"] > hits["memory"]
     assert not [path for path in tmp_path.iterdir() if path.name != "numbers"], "no file is left"
 
 
@@ -305,10 +321,10 @@ def test_pictures_of_different_sizes_are_an_error_that_says_what_to_do(folder: P
         (lambda: Files("/nowhere/*.npy"), "nowhere"),
         (lambda: Files(["a.npy"], labels=[1, 2]), "labels"),
         (lambda: TarShards("/nowhere/{0..2}.tar"), "nowhere"),
-        (lambda: T.Compose([lambda x: x]), "Lambda"),
+        (lambda: T.Compose([print]), "Lambda"),  # type: ignore[list-item]
     ],
 )
-def test_what_makes_no_sense_is_refused_by_name(make: Callable[[], Stored], says: str) -> None:
+def test_what_makes_no_sense_is_refused_by_name(make: Callable[[], object], says: str) -> None:
     with pytest.raises(ferry.Error, match=says):
         make()
 
