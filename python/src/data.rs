@@ -151,7 +151,7 @@ impl Loader {
 
     /// Says what comes: the orders of this epoch and of the next ones, as int64.
     fn foresee(&self, py: Python<'_>, epoch: u32, orders: Vec<PyBuffer<i64>>) -> PyResult<()> {
-        let orders = orders.iter().map(|order| order.to_vec(py)).collect::<PyResult<Vec<_>>>()?;
+        let orders = orders.into_iter().map(|order| order.to_vec(py)).collect::<PyResult<Vec<_>>>()?;
         guarded(py, move || {
             let index = |index: i64| {
                 u32::try_from(index).map_err(|_| Error::invalid(format!("no sample is {index}")))
@@ -196,14 +196,14 @@ fn step(given: Given) -> Result<Step> {
         Given::Text(text) => serde_json::from_str(&text)
             .map_err(|error| Error::invalid(format!("a step of the transform is wrong: {error}"))),
         Given::Function(function) => {
-            Ok(Step::Custom(Custom::new(move |layout, bytes| call(&function, &layout, bytes))))
+            Ok(Step::Custom(Custom::new(move |layout, bytes| call(&function, &layout, &bytes))))
         }
     }
 }
 
 /// Calls a user's function with a tensor; `tensorferry._data.calls` makes it and takes the result.
-fn call(function: &Py<PyAny>, layout: &Layout, bytes: Vec<u8>) -> Result<(Layout, Vec<u8>)> {
-    let block = Block::from(Memory::copy_of(&bytes)?);
+fn call(function: &Py<PyAny>, layout: &Layout, bytes: &[u8]) -> Result<(Layout, Vec<u8>)> {
+    let block = Block::from(Memory::copy_of(bytes)?);
     let called = Python::try_attach(|py| {
         let shim = py.import("tensorferry._data.calls")?.getattr("call")?;
         let memory = Bound::new(py, Buffer::new(block))?;

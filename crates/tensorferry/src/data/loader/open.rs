@@ -128,7 +128,7 @@ impl Open {
         let making = Arc::try_unwrap(self.making).map_err(busy)?;
         let labels = indices.iter().map(|index| source.label(*index as usize)).collect();
         let (columns, spent) = (making.finish(&keep)?, self.spent);
-        Ok(Some(Batch { columns, indices, labels, spent }))
+        Ok(Some(Batch { indices, labels, columns, spent }))
     }
 }
 
