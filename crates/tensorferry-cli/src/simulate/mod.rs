@@ -1,11 +1,12 @@
-//! `tensorferry simulate`: plans replayed over what was recorded, beside their rivals and the best
-//! there could be.
+//! `tensorferry simulate`: plans replayed over what was recorded or is known beforehand, beside their
+//! rivals and the best there could be.
 
+mod cache;
 mod tools;
 
 use tensorferry::Result;
 
-/// Replay plans over recorded runs, beside their rivals
+/// Replay plans over recorded or simulated runs, beside their rivals
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     #[command(subcommand)]
@@ -14,11 +15,13 @@ pub(crate) struct Args {
 
 #[derive(Debug, clap::Subcommand)]
 enum What {
+    Cache(cache::Args),
     Tools(tools::Args),
 }
 
 pub(crate) fn run(args: &Args) -> Result<()> {
     match &args.what {
+        What::Cache(args) => cache::run(args),
         What::Tools(args) => tools::run(args),
     }
 }
