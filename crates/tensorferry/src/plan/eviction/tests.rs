@@ -16,7 +16,9 @@ type Run = Vec<Vec<u32>>;
 /// Every use of a run, with all that is known of it.
 fn uses(run: &Run, samples: u32) -> Vec<(u32, Use)> {
     let mut future = Future::new(samples.into()).unwrap();
-    run.iter().for_each(|order| future.push_epoch(order).unwrap());
+    for order in run {
+        future.push_epoch(order).unwrap();
+    }
     let moments = (0u32..).zip(run).flat_map(|(epoch, order)| {
         (0u32..).zip(order).map(move |(position, id)| (*id, Moment { epoch, position }))
     });
@@ -104,7 +106,7 @@ fn permutations(samples: u32) -> Vec<Vec<u32>> {
 
 /// What one node of several uses of torch's orders.
 fn node(samples: u32, nodes: u32, epochs: u32, seed: u64) -> Run {
-    let sampler = Distributed {
+    let share = Distributed {
         len: samples.into(),
         world_size: nodes,
         rank: nodes / 2,
@@ -112,7 +114,7 @@ fn node(samples: u32, nodes: u32, epochs: u32, seed: u64) -> Run {
         shuffle: true,
         drop_last: true,
     };
-    (0..epochs).map(|epoch| sampler.epoch(epoch.into()).unwrap()).collect()
+    (0..epochs).map(|epoch| share.epoch(epoch.into()).unwrap()).collect()
 }
 
 #[test]
