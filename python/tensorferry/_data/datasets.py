@@ -108,8 +108,8 @@ class TarShards(Stored):
 
     ``pattern`` may have braces and wildcards (``"train-{000..146}.tar"``), or be a list. ``fields``
     are endings, each with its alternatives (``("jpg;png", "cls")``); by default the picture or
-    array of a sample, and its class if it has one. A shard that is cut or damaged is an error, or with
-    ``strict=False`` ends where it does.
+    array of a sample, and its class if it has one. A shard that is cut or damaged is an error, or
+    with ``strict=False`` ends where it does.
     """
 
     def __init__(
