@@ -3,8 +3,8 @@
 #     make quickstart     build the package and run examples/quickstart.py
 #     make test           everything that must hold before a change goes in
 #
-# They need cargo and Python 3.11 or newer. Whatever they make lies in this tree (target, .venv,
-# .tools), apart from the caches of cargo and pip, and rustfmt and clippy, which rustup adds to its
+# They need cargo, cmake, nasm and Python 3.11 or newer. Whatever they make lies in this tree (target,
+# .venv, .tools), apart from the caches of cargo and pip, and rustfmt and clippy, which rustup adds to its
 # toolchain where they are missing. Set-up is not done twice. It is done again when what it was made
 # from has changed: the requirements, the version of a tool, the interpreter, or the place of this
 # tree. A set-up that was interrupted leaves no stamp and starts again.
@@ -93,11 +93,12 @@ test-docs: toolchain $(RUN_READY)
 	$(call stage,examples in the docs,cargo test --locked --quiet --workspace --doc)
 	$(call stage,cargo doc,RUSTDOCFLAGS='-D warnings' cargo doc --locked --workspace --no-deps)
 
-# Its own target directory: the flag changes every crate, and switching would build all anew.
+# Its own target directory: the flag changes every crate, and switching would build all anew. The
+# decoders of pictures are left out: no model is about them.
 .PHONY: test-loom
 test-loom: toolchain
 	$(call stage,loom,RUSTFLAGS='--cfg loom' cargo test --locked -p tensorferry --lib \
-		--profile loom --target-dir target/loom loom_)
+		--no-default-features --profile loom --target-dir target/loom loom_)
 
 .PHONY: test-python
 test-python: package $(TEST_READY) ## Run the tests of the Python package
@@ -131,6 +132,8 @@ clean: ## Remove everything that make has made
 toolchain:
 	@.ci/rust $(RUST_VERSION)
 	@.ci/need 'command -v cc' 'a C compiler' gcc libc6-dev
+	@.ci/need 'command -v cmake' 'cmake, which builds the JPEG decoder,' cmake make
+	@.ci/need 'command -v nasm' 'nasm, which assembles the JPEG decoder,' nasm
 
 .PHONY: linters
 linters: toolchain

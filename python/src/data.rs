@@ -33,8 +33,9 @@ impl Source {
     #[new]
     fn new(py: Python<'_>, spec: &str) -> PyResult<Self> {
         guarded(py, || {
-            let spec: Spec = serde_json::from_str(spec)
-                .map_err(|error| Error::invalid(format!("the dataset is described wrongly: {error}")))?;
+            let spec: Spec = serde_json::from_str(spec).map_err(|error| {
+                Error::invalid(format!("the dataset is described wrongly: {error}"))
+            })?;
             sources::open(&spec, &|_| {})
         })
         .map(Self)
@@ -150,7 +151,7 @@ impl Loader {
 
     /// Says what comes: the orders of this epoch and of the next ones, as int64.
     fn foresee(&self, py: Python<'_>, epoch: u32, orders: Vec<PyBuffer<i64>>) -> PyResult<()> {
-        let orders = orders.iter().map(|order| order.to_vec(py)).collect::<PyResult<Vec<_>>>()?;
+        let orders = orders.into_iter().map(|order| order.to_vec(py)).collect::<PyResult<Vec<_>>>()?;
         guarded(py, move || {
             let index = |index: i64| {
                 u32::try_from(index).map_err(|_| Error::invalid(format!("no sample is {index}")))
@@ -195,14 +196,14 @@ fn step(given: Given) -> Result<Step> {
         Given::Text(text) => serde_json::from_str(&text)
             .map_err(|error| Error::invalid(format!("a step of the transform is wrong: {error}"))),
         Given::Function(function) => {
-            Ok(Step::Custom(Custom::new(move |layout, bytes| call(&function, &layout, bytes))))
+            Ok(Step::Custom(Custom::new(move |layout, bytes| call(&function, &layout, &bytes))))
         }
     }
 }
 
 /// Calls a user's function with a tensor; `tensorferry._data.calls` makes it and takes the result.
-fn call(function: &Py<PyAny>, layout: &Layout, bytes: Vec<u8>) -> Result<(Layout, Vec<u8>)> {
-    let block = Block::from(Memory::copy_of(&bytes)?);
+fn call(function: &Py<PyAny>, layout: &Layout, bytes: &[u8]) -> Result<(Layout, Vec<u8>)> {
+    let block = Block::from(Memory::copy_of(bytes)?);
     let called = Python::try_attach(|py| {
         let shim = py.import("tensorferry._data.calls")?.getattr("call")?;
         let memory = Bound::new(py, Buffer::new(block))?;
@@ -212,9 +213,8 @@ fn call(function: &Py<PyAny>, layout: &Layout, bytes: Vec<u8>) -> Result<(Layout
     let Some(called) = called else {
         return Err(Error::new(Kind::Closed, "the interpreter is going"));
     };
-    let (dtype, shape, bytes) = called.map_err(|error| {
-        Error::invalid(format!("a function in the transform failed: {error}"))
-    })?;
+    let (dtype, shape, bytes) = called
+        .map_err(|error| Error::invalid(format!("a function in the transform failed: {error}")))?;
     Ok((Layout::new(Dtype::named(&dtype)?, shape), bytes))
 }
 
@@ -238,8 +238,8 @@ impl Run {
         guarded(py, move || run.submit(&indices))
     }
 
-    /// The next batch: indices, labels, columns and bad samples; `None` in place of the first three
-    /// when all samples were left out.
+    /// The next batch: indices, labels, columns, bad samples, and seconds that threads spent on storage
+    /// and on preparing; `None` in place of the first three when all samples were left out.
     #[pyo3(signature = (timeout=None))]
     fn next<'py>(&self, py: Python<'py>, timeout: Option<f64>) -> PyResult<Bound<'py, PyTuple>> {
         let run = self.open(py)?;
@@ -257,11 +257,12 @@ impl Run {
         let (batch, faults) = handed.map_err(|error| exception(py, &error))?;
         let faults = PyList::new(py, faults.into_iter().map(fault))?;
         match batch {
-            None => (py.None(), py.None(), py.None(), faults).into_pyobject(py),
-            Some(Batch { indices, labels, columns }) => {
+            None => (py.None(), py.None(), py.None(), faults, (0.0, 0.0)).into_pyobject(py),
+            Some(Batch { indices, labels, columns, spent }) => {
                 let columns: PyResult<Vec<_>> =
                     columns.into_iter().map(|column| show(py, column)).collect();
-                (indices, show_labels(py, &labels)?, columns?, faults).into_pyobject(py)
+                let (labels, spent) = (show_labels(py, &labels)?, (spent.storage, spent.prepare));
+                (indices, labels, columns?, faults, spent).into_pyobject(py)
             }
         }
     }

@@ -36,9 +36,9 @@ def versions() -> dict[str, str | None]:
         except metadata.PackageNotFoundError:
             found[package] = None
     # Its package is named after the CUDA it was built for.
-    for package in metadata.distributions():
-        if str(package.metadata["Name"]).lower().startswith(DALI):
-            found["dali"] = package.version
+    for installed in metadata.distributions():
+        if str(installed.metadata["Name"]).lower().startswith(DALI):
+            found["dali"] = installed.version
     return found
 
 

@@ -11,7 +11,7 @@ from typing import Any
 from tensorferry._bench_data import pictures
 from tensorferry._bench_data.bench import Bench
 from tensorferry._bench_data.cases import case
-from tensorferry._bench_data.contest import Entry, Measures, hold
+from tensorferry._bench_data.contest import Entry, Measures, Role, hold
 from tensorferry._bench_data.scale import Scale
 from tensorferry._bench_data.table import Measure, Table
 
@@ -20,7 +20,7 @@ SPEED: Measures = {
     "seconds": Measure("epoch", "seconds", "less"),
 }
 
-ENTRIES = (
+ENTRIES: tuple[tuple[str, Role, str, dict[str, int]], ...] = (
     ("tensorferry, 2 threads", "ours", "arrays.ferry", {"workers": 2}),
     ("copy_, 1 thread", "limit", "arrays.copy", {"workers": 1}),
     ("copy_, 2 threads", "limit", "arrays.copy", {"workers": 2}),

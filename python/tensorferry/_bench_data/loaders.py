@@ -139,9 +139,9 @@ class Dali:
     """DALI's pipeline on the processor; a batch is memory that the one after next overwrites."""
 
     def __init__(self, root: Path, batch: int) -> None:
-        import torch
+        from torch.utils.dlpack import from_dlpack
 
-        self._tensor = torch.from_dlpack
+        self._tensor = from_dlpack
         dali = importlib.import_module("nvidia.dali")
         fn, types = dali.fn, dali.types
         self._batch = batch

@@ -7,6 +7,7 @@ import os
 import weakref
 from collections import deque
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -14,9 +15,9 @@ import torch
 from tensorferry import _lib
 from tensorferry._data.bad import BadSample
 from tensorferry._data.calls import tensor
-from tensorferry._data.engine import Batch, EngineStats, Options, Run
+from tensorferry._data.engine import Batch, EngineStats, Options, Run, Stage
 from tensorferry._data.transforms import Transform, check
-from tensorferry._errors import Error
+from tensorferry._errors import Closed, Error, InvalidInput, Timeout
 from tensorferry._structure.dtypes import BY_NAME
 
 LOAD_AHEAD_BYTES = 256 << 20
@@ -32,6 +33,8 @@ class Core:
     def __init__(self, source: _lib.Source, options: Options, *, is_remote: bool) -> None:
         self._source, self._options, self._is_remote = source, options, is_remote
         self._orders: Sequence[torch.Tensor] = ()
+        self._runs: weakref.WeakSet[CoreRun] = weakref.WeakSet()
+        self._is_closed = False
         self._process = os.getpid()
         self._loader = self._make()
 
@@ -56,11 +59,15 @@ class Core:
 
     def begin(self, epoch: int, *, seed: int, base_seed: int) -> Run:
         """Starts an epoch; in a forked child, with threads of its own."""
+        if self._is_closed:
+            raise Closed("this DataLoader is closed")
         if self._process != os.getpid():
             self._process, self._loader = os.getpid(), self._make()
         if self._loader.caches():
             self._loader.foresee(epoch, [order.contiguous().numpy() for order in self._orders])
-        return CoreRun(self._loader.begin(epoch), epoch, self._options)
+        run = CoreRun(self._loader.begin(epoch), epoch, self._options)
+        self._runs.add(run)
+        return run
 
     def foresee(self, orders: Sequence[torch.Tensor]) -> None:
         """What comes, for the cache of the epoch that begins next."""
@@ -76,10 +83,27 @@ class Core:
             "backend": told["backend_loads"],
         }
         threads = {"loading": told["load_threads"], "preparing": told["prepare_threads"]}
-        return EngineStats(threads=threads, cache_hits=hits)
+        return EngineStats(
+            threads=threads,
+            cache_hits=hits,
+            predicted=_known(told["predicted_batch_seconds"]),
+            measured=_known(told["measured_batch_seconds"]),
+        )
 
     def close(self) -> None:
-        """Runs end by themselves; the core's threads serve other loaders."""
+        """Ends its runs. The core's threads serve other loaders."""
+        self._is_closed = True
+        for run in list(self._runs):
+            run.close()
+
+
+@dataclass(slots=True)
+class _Asked:
+    """A batch of the user's on its way."""
+
+    parts: int = 0
+    """Batches of the core that are still to come for it."""
+    error: BaseException | None = None
 
 
 class CoreRun:
@@ -88,42 +112,49 @@ class CoreRun:
     def __init__(self, run: _lib.Run, epoch: int, options: Options) -> None:
         self._run, self._epoch, self._options = run, epoch, options
         self._number = 0
-        self._sizes: deque[int] = deque()
-        """How many batches of the core make one of the user's, by submission."""
+        self._asked: deque[_Asked] = deque()
         self._samples: list[Any] = []
         self._bad: list[BadSample] = []
+        self._spent = (0.0, 0.0)
         weakref.finalize(self, run.close)
 
     def submit(self, indices: Sequence[Any]) -> None:
         """A user's own collate_fn gets samples, so each is a batch of its own for the core."""
         apart = self._options.collate_fn is not None and self._options.batch_size is not None
-        lists = [[index] for index in indices] if apart else [list(indices)]
-        for each in lists:
-            self._run.submit(each)
-        self._sizes.append(len(lists))
+        asked = _Asked()
+        self._asked.append(asked)
+        try:
+            for each in [[index] for index in indices] if apart else [list(indices)]:
+                self._run.submit(each)
+                asked.parts += 1
+        except (TypeError, OverflowError, InvalidInput) as error:
+            asked.error = error
 
     def next(self, timeout: float | None) -> Batch:
         """Waits for as many batches of the core as make one of the user's."""
-        error: BaseException | None = None
-        while self._sizes[0] > 0:
+        asked = self._asked[0]
+        while asked.parts > 0:
             try:
-                indices, labels, columns, faults = self._run.next(timeout)
+                indices, labels, columns, faults, spent = self._run.next(timeout)
+            except (Closed, Timeout):
+                raise
             except Error as failed:
-                if failed.kind == "Timeout" or failed.kind == "Closed":
-                    raise
-                error = error or failed
-                self._sizes[0] -= 1
+                asked.error = asked.error or failed
+                asked.parts -= 1
                 continue
-            self._sizes[0] -= 1
+            asked.parts -= 1
+            self._spent = (self._spent[0] + spent[0], self._spent[1] + spent[1])
             self._bad.extend(self._fault(*fault) for fault in faults)
             if indices is not None:
                 self._samples.append((len(indices), _structure(columns, labels)))
-        self._sizes.popleft()
-        return self._made(error)
+        self._asked.popleft()
+        return self._made(asked.error)
 
     def _made(self, error: BaseException | None) -> Batch:
         samples, bad, number = self._samples, tuple(self._bad), self._number
+        seconds: dict[Stage, float] = {"storage": self._spent[0], "decode": self._spent[1]}
         self._samples, self._bad, self._number = [], [], self._number + 1
+        self._spent = (0.0, 0.0)
         count = sum(size for size, _ in samples)
         data = None
         if error is None and count > 0:
@@ -131,7 +162,7 @@ class CoreRun:
                 data = self._finish([made for _, made in samples])
             except Exception as failed:
                 error = failed
-        return Batch(number, data, 0 if error else count, error, bad, {})
+        return Batch(number, data, 0 if error else count, error, bad, seconds)
 
     def _finish(self, samples: list[Any]) -> Any:
         options = self._options
@@ -152,6 +183,10 @@ class CoreRun:
         self._run.close()
 
 
+def _known(seconds: float | None) -> dict[str, float]:
+    return {} if seconds is None else {"seconds a batch": seconds}
+
+
 def one(source: _lib.Source, index: int) -> Any:
     """One sample, in the caller's turn."""
     how = {
@@ -168,7 +203,7 @@ def one(source: _lib.Source, index: int) -> Any:
     }
     run = _lib.Loader(source, [], how).begin(0)
     run.submit([index])
-    _, labels, columns, _ = run.next()
+    _, labels, columns, *_ = run.next()
     return _alone(_structure(columns, labels))
 
 
@@ -248,5 +283,3 @@ def _map(data: Any, change: Callable[[torch.Tensor], torch.Tensor]) -> Any:
     if isinstance(data, tuple | list):
         return type(data)(_map(value, change) for value in data)
     return data
-
-

@@ -28,7 +28,7 @@ class Stored:
         return len(self._source)
 
     def __getitem__(self, index: int) -> Any:
-        """One sample, decoded and not transformed, as a loader with ``batch_size=None`` gives it."""
+        """One sample, decoded and not transformed, as ``batch_size=None`` gives it."""
         from tensorferry._data.core import one
 
         if not -len(self) <= index < len(self):
@@ -95,7 +95,7 @@ class ImageFolder(Stored):
     @cached_property
     def targets(self) -> list[int]:
         """The label of every sample."""
-        return [int(self._source.label(index)) for index in range(len(self))]
+        return [int(self._source.label(index) or 0) for index in range(len(self))]
 
     @cached_property
     def samples(self) -> list[tuple[str, int]]:
@@ -106,10 +106,10 @@ class ImageFolder(Stored):
 class TarShards(Stored):
     """Samples in tar files, in WebDataset's layout: members of one name and several endings.
 
-    ``pattern`` may have braces and wildcards (``"train-{000..146}.tar"``), or be a list. ``fields`` are
-    endings, each with its alternatives (``("jpg;png", "cls")``); by default the picture or array of a
-    sample, and its class if it has one. A shard that is cut or damaged is an error, or with
-    ``strict=False`` ends where it does.
+    ``pattern`` may have braces and wildcards (``"train-{000..146}.tar"``), or be a list. ``fields``
+    are endings, each with its alternatives (``("jpg;png", "cls")``); by default the picture or
+    array of a sample, and its class if it has one. A shard that is cut or damaged is an error, or
+    with ``strict=False`` ends where it does.
     """
 
     def __init__(

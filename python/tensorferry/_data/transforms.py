@@ -1,9 +1,9 @@
 """Transforms, with torchvision's names and meanings, carried out by the core.
 
 A chain is plain data until a loader is made of it: ``Compose([Decode(), RandomResizedCrop(224)])``.
-Without :class:`ToDtype`, pictures come out as torchvision's ``ToTensor`` gives them: float32 from 0 to
-1 in the order channels, height, width. Random choices follow from the loader's seed, the epoch and the
-sample's index.
+Without :class:`ToDtype`, pictures come out as torchvision's ``ToTensor`` gives them: float32 from 0
+to 1 in the order channels, height, width. Random choices follow from the loader's seed, the epoch
+and the sample's index.
 """
 
 from __future__ import annotations
@@ -49,8 +49,8 @@ class Compose(Transform):
 class Decode(Transform):
     """How pictures are decoded. A picture of more than ``max_pixels`` is refused unread.
 
-    ``fast`` decodes large JPEG pictures that become small at a fraction of their size: faster, and not
-    exactly what torchvision gives.
+    ``fast`` decodes large JPEG pictures that become small at a fraction of their size: faster, and
+    not exactly what torchvision gives.
     """
 
     def __init__(
@@ -133,9 +133,7 @@ class RandomCrop(Transform):
         if padding_mode != "constant":
             raise InvalidInput(f"padding_mode={padding_mode!r}: only 'constant' is known")
         padding = None if padding is None else _sides(padding)
-        super().__init__(
-            size=_sides(size), padding=padding, pad_if_needed=pad_if_needed, fill=fill
-        )
+        super().__init__(size=_sides(size), padding=padding, pad_if_needed=pad_if_needed, fill=fill)
 
 
 class RandomHorizontalFlip(Transform):

@@ -109,3 +109,90 @@ fn arguments_that_make_no_sense_are_errors_that_say_what_would() {
         "error: can't read the trace (file: /nonexistent): No such file or directory (os error 2)\n"
     );
 }
+
+/// 4,000 samples on four machines with two GPUs each, of which each caches a twentieth.
+const CLUSTER: [&str; 12] = [
+    "--samples",
+    "4000",
+    "--mean-bytes",
+    "100KB",
+    "--nodes",
+    "4",
+    "--gpus",
+    "2",
+    "--cache",
+    "20MB",
+    "--batch",
+    "10",
+];
+
+fn simulate_cache(more: &[&str]) -> Ended {
+    run(&[&["simulate", "cache"], &CLUSTER[..], more].concat())
+}
+
+#[test]
+fn every_cache_policy_stands_beside_the_lower_bound() {
+    let ended = simulate_cache(&["--peers", "--epochs", "4", "--seed", "3"]);
+    assert_eq!((ended.code, ended.stderr.as_str()), (Some(0), ""));
+    let heading = "4000 samples, 381.47 MiB, all alike\n4 nodes with 2 GPUs, batches of 10, 50 \
+                   iterations\ncache of 19.07 MiB a node (5.0 % of the dataset), read by all nodes\n\
+                   mean of epochs 2 to 4, seed 3\n\npolicy";
+    assert!(ended.stdout.starts_with(heading), "{}", ended.stdout);
+    let row = |name: &str| {
+        let line = ended.stdout.lines().find(|line| line.starts_with(name)).unwrap();
+        line.split_whitespace().map(str::to_owned).collect::<Vec<_>>()
+    };
+    for name in ["lru", "never-evict", "nopfs", "lobster", "belady"] {
+        assert_eq!(row(name).len(), 8, "{}", ended.stdout);
+    }
+    // The caches together hold a fifth, and Belady reads the rest.
+    assert_eq!(row("lower bound")[2..], ["305.18", "MiB"]);
+    assert_eq!(row("belady")[3..6], ["305.18", "MiB", "1.0000"]);
+}
+
+#[test]
+fn the_document_holds_every_epoch_of_the_policy_asked_for() {
+    let ended =
+        simulate_cache(&["--json", "--policy", "belady", "--epochs", "3", "--spread", "0.5"]);
+    assert_eq!((ended.code, ended.stderr.as_str()), (Some(0), ""));
+    let report: Value = serde_json::from_str(&ended.stdout).unwrap();
+    let policies = report["policies"].as_array().unwrap();
+    assert_eq!((policies.len(), policies[0]["policy"].as_str()), (1, Some("belady")));
+    assert_eq!(policies[0]["epochs"].as_array().unwrap().len(), 3);
+    assert_eq!(report["sizes_differ"], true);
+    assert_eq!(policies[0]["epochs"][0]["backend_bytes"], report["bytes"]);
+    let of_bound = policies[0]["of_bound"].as_f64().unwrap();
+    assert!((1.0..1.05).contains(&of_bound), "{of_bound}");
+}
+
+#[test]
+fn a_cluster_that_makes_no_sense_is_an_error_that_says_what_would() {
+    for (arguments, code, error) in [
+        (&["--nodes", "0"][..], 1, "error: 0 nodes can't be simulated; choose 1 to 4096\n"),
+        (&["--epochs", "0"], 1, "error: 0 epochs can't be simulated; choose 1 to 1048575\n"),
+        (
+            &["--mean-bytes", "5GiB"],
+            1,
+            "error: samples of 5368709120 bytes can't be simulated; choose 1 to 4294967295\n",
+        ),
+        (
+            &["--backend-bandwidth", "0"],
+            1,
+            "error: a backend bandwidth of 0 bytes a second moves nothing; choose at least 1\n",
+        ),
+        (
+            &["--policy", "fifo"],
+            2,
+            "error: invalid value 'fifo' for '--policy <POLICY>': \"fifo\" is no policy; choose all, \
+             lru, never-evict, nopfs, lobster or belady\n",
+        ),
+    ] {
+        let given: Vec<_> = CLUSTER.chunks(2).filter(|pair| pair[0] != arguments[0]).collect();
+        let ended = run(&[&["simulate", "cache"], given.concat().as_slice(), arguments].concat());
+        assert_eq!((ended.code, ended.stdout.as_str()), (Some(code), ""));
+        assert!(ended.stderr.starts_with(error), "{}", ended.stderr);
+    }
+    let ended = run(&["simulate", "cache", "--cache", "1GiB"]);
+    let error = "error: which dataset? give --samples and --mean-bytes, or --dataset imagenet-1k\n";
+    assert_eq!((ended.code, ended.stderr.as_str()), (Some(1), error));
+}

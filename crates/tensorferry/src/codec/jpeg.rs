@@ -153,12 +153,18 @@ impl Decoder {
     }
 
     fn block(&self) -> Option<u32> {
-        let sampling = usize::try_from(self.get(raw::TJPARAM_TJPARAM_SUBSAMP)).ok()?;
-        let lossless = self.get(raw::TJPARAM_TJPARAM_LOSSLESS) != 0;
-        // SAFETY: a constant of the library.
-        let widths = unsafe { raw::tjMCUWidth };
-        let width = widths.get(sampling).filter(|_| !lossless)?;
-        u32::try_from(*width).ok()
+        if self.get(raw::TJPARAM_TJPARAM_LOSSLESS) != 0 {
+            return None;
+        }
+        match self.get(raw::TJPARAM_TJPARAM_SUBSAMP) {
+            raw::TJSAMP_TJSAMP_444
+            | raw::TJSAMP_TJSAMP_GRAY
+            | raw::TJSAMP_TJSAMP_440
+            | raw::TJSAMP_TJSAMP_441 => Some(8),
+            raw::TJSAMP_TJSAMP_422 | raw::TJSAMP_TJSAMP_420 => Some(16),
+            raw::TJSAMP_TJSAMP_411 => Some(32),
+            _ => None,
+        }
     }
 
     fn get(&self, parameter: raw::TJPARAM) -> i32 {

@@ -22,6 +22,17 @@ pub struct Batch {
     pub labels: Vec<Label>,
     /// What they are made of.
     pub columns: Vec<Column>,
+    /// What threads spent on it.
+    pub spent: Spent,
+}
+
+/// Seconds that threads spent on a batch, added up.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub struct Spent {
+    /// On waiting for storage.
+    pub storage: f64,
+    /// On decoding and transforms.
+    pub prepare: f64,
 }
 
 /// One array or one string of bytes of every sample in a batch.

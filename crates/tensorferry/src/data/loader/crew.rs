@@ -252,9 +252,10 @@ fn carry_out<'a>(shared: &'a Shared, task: Task, scratch: &mut Scratch) -> Mutex
             let loaded = work.load(index, now);
             let mut state = lock(&shared.state);
             state.loading -= 1;
-            state.roles.observe(Kind::Load, bytes, beside, began.elapsed().as_secs_f64());
+            let seconds = began.elapsed().as_secs_f64();
+            state.roles.observe(Kind::Load, bytes, beside, seconds);
             if let Ok(line) = state.line(id) {
-                line.loaded(ticket, index, loaded);
+                line.loaded((ticket, index), loaded, seconds);
                 shared.work.notify_one();
             }
             state
@@ -265,9 +266,10 @@ fn carry_out<'a>(shared: &'a Shared, task: Task, scratch: &mut Scratch) -> Mutex
             drop((loaded, making));
             let mut state = lock(&shared.state);
             state.preparing -= 1;
-            state.roles.observe(Kind::Prepare, bytes, beside, began.elapsed().as_secs_f64());
+            let seconds = began.elapsed().as_secs_f64();
+            state.roles.observe(Kind::Prepare, bytes, beside, seconds);
             if let Ok(line) = state.line(id) {
-                line.prepared(ticket, index, prepared);
+                line.prepared((ticket, index), prepared, seconds);
             }
             state
         }

@@ -160,8 +160,16 @@ impl Line {
         Some(self.task(ticket, index, What::Prepare { loaded, making }))
     }
 
-    pub fn loaded(&mut self, ticket: Ticket, index: u32, loaded: Result<(Raw, Origin)>) {
+    pub fn loaded(
+        &mut self,
+        (ticket, index): (Ticket, u32),
+        loaded: Result<(Raw, Origin)>,
+        seconds: f64,
+    ) {
         self.loading -= 1;
+        if let Some(open) = self.open_batch(ticket) {
+            open.spent.storage += seconds;
+        }
         match loaded {
             Ok(found) => {
                 self.to_prepare.insert(ticket, found);
@@ -173,9 +181,12 @@ impl Line {
         }
     }
 
-    pub fn prepared(&mut self, ticket: Ticket, index: u32, prepared: Result<()>) {
+    pub fn prepared(&mut self, (ticket, index): (Ticket, u32), prepared: Result<()>, seconds: f64) {
         self.preparing -= 1;
         self.give_up(index);
+        if let Some(open) = self.open_batch(ticket) {
+            open.spent.prepare += seconds;
+        }
         match (prepared, self.open_batch(ticket)) {
             (Err(error), _) => self.failed(ticket, error),
             (Ok(()), Some(open)) => open.done(),

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::config::{OnError, SUBSTITUTES_MAX};
-use crate::data::batch::{Batch, Making};
+use crate::data::batch::{Batch, Making, Spent};
 use crate::data::chance::Chance;
 use crate::data::source::Source;
 use crate::error::{Error, Kind, Result};
@@ -29,6 +29,8 @@ pub(super) struct Open {
     pub slots: Vec<Chosen>,
     /// Samples that are neither done nor left out.
     pub left: usize,
+    /// What threads spent on it.
+    pub spent: Spent,
     failures: Vec<(usize, Error)>,
     faults: Vec<(usize, Fault)>,
 }
@@ -60,6 +62,7 @@ impl Open {
             making: Arc::new(Making::new(indices.len())),
             slots: indices.iter().map(chosen).collect(),
             left: indices.len(),
+            spent: Spent::default(),
             failures: Vec::new(),
             faults: Vec::new(),
         }
@@ -124,7 +127,8 @@ impl Open {
         let busy = |_| Error::new(Kind::Internal, "a thread still works on a batch that is done");
         let making = Arc::try_unwrap(self.making).map_err(busy)?;
         let labels = indices.iter().map(|index| source.label(*index as usize)).collect();
-        Ok(Some(Batch { columns: making.finish(&keep)?, indices, labels }))
+        let (columns, spent) = (making.finish(&keep)?, self.spent);
+        Ok(Some(Batch { indices, labels, columns, spent }))
     }
 }
 

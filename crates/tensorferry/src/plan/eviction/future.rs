@@ -94,7 +94,9 @@ struct Block {
 impl Uses {
     fn new(len: u32, order: &[u32]) -> Self {
         let mut blocks = vec![Block::default(); len.div_ceil(32) as usize];
-        order.iter().for_each(|id| blocks[(id / 32) as usize].used |= 1 << (id % 32));
+        for id in order {
+            blocks[(id / 32) as usize].used |= 1 << (id % 32);
+        }
         let mut total = 0;
         for block in &mut blocks {
             block.before = total;
@@ -165,7 +167,9 @@ mod tests {
             id in 0u32..100, epoch in 0u32..5, position in 0u32..80,
         ) {
             let mut future = Future::new(100).unwrap();
-            orders.iter().for_each(|order| future.push_epoch(order).unwrap());
+            for order in &orders {
+                future.push_epoch(order).unwrap();
+            }
             let after = Moment { epoch, position };
             let firsts = (0u32..).zip(&orders).filter_map(|(epoch, order)| {
                 let position = order.iter().position(|other| *other == id)? as u32;

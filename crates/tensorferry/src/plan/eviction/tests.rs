@@ -16,7 +16,9 @@ type Run = Vec<Vec<u32>>;
 /// Every use of a run, with all that is known of it.
 fn uses(run: &Run, samples: u32) -> Vec<(u32, Use)> {
     let mut future = Future::new(samples.into()).unwrap();
-    run.iter().for_each(|order| future.push_epoch(order).unwrap());
+    for order in run {
+        future.push_epoch(order).unwrap();
+    }
     let moments = (0u32..).zip(run).flat_map(|(epoch, order)| {
         (0u32..).zip(order).map(move |(position, id)| (*id, Moment { epoch, position }))
     });
@@ -104,7 +106,7 @@ fn permutations(samples: u32) -> Vec<Vec<u32>> {
 
 /// What one node of several uses of torch's orders.
 fn node(samples: u32, nodes: u32, epochs: u32, seed: u64) -> Run {
-    let sampler = Distributed {
+    let share = Distributed {
         len: samples.into(),
         world_size: nodes,
         rank: nodes / 2,
@@ -112,7 +114,7 @@ fn node(samples: u32, nodes: u32, epochs: u32, seed: u64) -> Run {
         shuffle: true,
         drop_last: true,
     };
-    (0..epochs).map(|epoch| sampler.epoch(epoch.into()).unwrap()).collect()
+    (0..epochs).map(|epoch| share.epoch(epoch.into()).unwrap()).collect()
 }
 
 #[test]
@@ -139,12 +141,14 @@ fn belady_by_epochs_reads_hardly_more_than_by_moments_on_many_nodes() {
     for nodes in [1, 2, 3, 4, 8, 16] {
         let run = node(samples, nodes, epochs, 3);
         let uses = run.iter().map(Vec::len).sum::<usize>();
-        for cached in [0.004, 0.0156, 0.02, 0.0625, 0.1, 0.111, 0.25, 0.3, 0.5, 0.7] {
+        // One over the square of the nodes is the worst case: what is used in two epochs on end just fits.
+        for cached in [f64::from(nodes).powi(-2), 0.02, 0.1, 0.3, 0.7] {
             let capacity = (f64::from(samples) * cached) as usize;
             let best = uses - min_by_moments(&run, samples, capacity);
             let reads = uses - hits(Policy::Belady, &run, samples, capacity as u64).len();
             let more = reads as f64 / best as f64 - 1.0;
-            std::eprintln!("ZZ {nodes} {cached}: {reads} for {best} {more:.5}");
+            let most = if nodes == 1 { 0.0 } else { 0.002 };
+            assert!((0.0..=most).contains(&more), "{nodes} {cached}: {reads} for {best}");
         }
     }
 }

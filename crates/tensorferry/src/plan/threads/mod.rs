@@ -52,4 +52,4 @@ mod tests;
 
 pub use model::Model;
 pub use portfolio::Portfolio;
-pub use split::{Consumer, Machine, Split, fixed, split};
+pub use split::{COMFORT, Consumer, MARGIN, Machine, Split, fixed, split};

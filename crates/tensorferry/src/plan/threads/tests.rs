@@ -7,7 +7,6 @@ use proptest::prelude::*;
 use super::forecast::{Forecast, Score};
 use super::prepare::PEAK_TOLERANCE;
 use super::simulate::Cost;
-use super::split::{COMFORT, MARGIN};
 use super::*;
 
 /// Everything that a split is made from.

@@ -195,18 +195,18 @@ impl<'a> Cluster<'a> {
     /// A node uses a sample: where it came from, and what the shelf makes of it.
     fn use_sample(&mut self, foreseen: &Foreseen) -> Place {
         let Foreseen { id, node, mut use_, .. } = *foreseen;
-        let is_local = self.shelves[node as usize].contains(id);
+        let own = &mut self.shelves[node as usize];
+        let is_local = own.contains(id);
         let elsewhere = self.setup.peers && self.copies[id as usize] > u16::from(is_local);
         use_.copies = match (self.setup.peers, elsewhere) {
             (false, _) => Copies::Private,
             (true, false) => Copies::Only,
             (true, true) => Copies::Several,
         };
-        let shelf = &mut self.shelves[node as usize];
         let is_kept = if is_local {
-            shelf.touch(id, &use_)
+            own.touch(id, &use_)
         } else {
-            shelf.admit(id, self.setup.sizes.of(id), &use_, &mut self.evicted)
+            own.admit(id, self.setup.sizes.of(id), &use_, &mut self.evicted)
         };
         if self.setup.peers {
             self.evicted.iter().for_each(|id| self.copies[*id as usize] -= 1);

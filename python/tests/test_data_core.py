@@ -1,0 +1,338 @@
+"""Datasets that the core reads by itself."""
+
+from __future__ import annotations
+
+import io
+import os
+import pickle
+import shutil
+import struct
+import tarfile
+import threading
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch.utils.data import DistributedSampler
+
+import tensorferry as ferry
+from tensorferry._data.datasets import Throttled
+from tensorferry.data import Files, ImageFolder, TarShards
+from tensorferry.data import transforms as T  # noqa: N812
+
+IMAGES = Path(__file__).parents[2] / "crates/tensorferry/tests/data/images"
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """Three classes of a few pictures each, of several formats."""
+    for label, names in enumerate([["photo.jpg", "rgb-420.jpg"], ["grey.jpg"], ["lossy.webp"] * 3]):
+        directory = tmp_path / "pictures" / f"class{label}"
+        directory.mkdir(parents=True)
+        for number, name in enumerate(names * 3):
+            shutil.copy(IMAGES / name, directory / f"{number}{Path(name).suffix}")
+    return tmp_path / "pictures"
+
+
+@pytest.fixture
+def numbers(tmp_path: Path) -> list[str]:
+    """Files of which number i holds i."""
+    directory = tmp_path / "numbers"
+    directory.mkdir()
+    for number in range(40):
+        np.save(directory / f"{number:03}.npy", np.array([number, -number], np.int32))
+    return sorted(str(path) for path in directory.iterdir())
+
+
+TRAIN = T.Compose([T.Decode(), T.RandomResizedCrop(32), T.RandomHorizontalFlip()])
+
+
+def test_batches_of_pictures_are_tensors_with_labels_in_torchs_order(folder: Path) -> None:
+    dataset = ImageFolder(folder)
+    assert dataset.classes == ["class0", "class1", "class2"]
+    loader = ferry.DataLoader(dataset, batch_size=4, shuffle=True, seed=3, transform=TRAIN)
+    sampler = DistributedSampler[Any](range(len(dataset)), num_replicas=1, rank=0, seed=3)  # type: ignore[arg-type]
+    for epoch in range(2):
+        sampler.set_epoch(epoch)
+        expected = [dataset.targets[index] for index in sampler]
+        seen: list[int] = []
+        for images, labels in loader:
+            assert images.shape[1:] == (3, 32, 32)
+            assert images.dtype == torch.float32
+            assert images.is_contiguous()
+            assert labels.dtype == torch.int64
+            assert images.min() >= 0
+            assert images.max() <= 1
+            seen += labels.tolist()
+        assert seen == expected
+
+
+def test_the_same_seed_gives_the_same_pixels_on_any_number_of_threads(folder: Path) -> None:
+    def epochs(workers: int, seed: int) -> list[Any]:
+        loader = ferry.DataLoader(
+            ImageFolder(folder), 4, True, seed=seed, num_workers=workers, transform=TRAIN
+        )
+        return [images for _ in range(2) for images, _ in loader]
+
+    one = epochs(1, 0)
+    assert all(torch.equal(a, b) for a, b in zip(one, epochs(4, 0), strict=True))
+    assert not all(torch.equal(a, b) for a, b in zip(one, epochs(1, 1), strict=True))
+    assert not torch.equal(one[0], one[len(one) // 2]), "epochs differ"
+
+
+@pytest.mark.parametrize("name", ["rgb-444.jpg", "cmyk.jpg", "palette.png", "lossless.webp"])
+def test_a_picture_is_what_pillow_decodes(name: str) -> None:
+    raw = np.frombuffer((IMAGES / f"{name}.raw").read_bytes(), np.uint8)
+    transform = T.Compose([T.ToDtype(torch.uint8), T.ToLayout("HWC")])
+    (images,) = ferry.DataLoader(Files([str(IMAGES / name)]), transform=transform)
+    assert images.dtype == torch.uint8
+    assert images.shape[-1] == 3
+    difference = np.abs(images.numpy().ravel().astype(int) - raw.astype(int))
+    assert difference.max() <= 2
+
+
+def test_arrays_come_stacked_as_torch_would_and_labels_with_them(numbers: list[str]) -> None:
+    loader = ferry.DataLoader(Files(numbers, labels=range(40)), batch_size=16)
+    batches = list(loader)
+    arrays = torch.cat([array for array, _ in batches])
+    assert torch.equal(arrays, torch.stack([torch.from_numpy(np.load(path)) for path in numbers]))
+    assert torch.cat([labels for _, labels in batches]).tolist() == list(range(40))
+    floats = ferry.DataLoader(Files(numbers, labels=np.linspace(0, 1, 40)), batch_size=40)
+    assert next(iter(floats))[1].dtype == torch.float64
+
+
+def test_a_batch_keeps_its_memory_after_the_loader_is_gone(numbers: list[str]) -> None:
+    loader = ferry.DataLoader(Files(numbers), batch_size=40)
+    kept = next(iter(loader))
+    copy = kept.clone()
+    del loader
+    for _ in range(3):
+        list(ferry.DataLoader(Files(numbers), batch_size=40))
+    assert torch.equal(kept, copy)
+
+
+def test_members_of_npz_files_sound_and_bytes(tmp_path: Path) -> None:
+    for number in range(3):
+        a, b = np.full(3, number), np.full((2, 2), number, np.float32)
+        np.savez(tmp_path / f"{number}.npz", a=a, b=b)
+        (tmp_path / f"{number}.bin").write_bytes(bytes([number] * number))
+    batch = next(iter(ferry.DataLoader(Files(str(tmp_path / "*.npz")), batch_size=3)))
+    assert batch["a"].tolist() == [[0] * 3, [1] * 3, [2] * 3]
+    assert batch["b"].shape == (3, 2, 2)
+    blobs = next(iter(ferry.DataLoader(Files(str(tmp_path / "*.bin")), batch_size=3)))
+    assert blobs == [b"", b"\1", b"\2\2"]
+    frames = struct.pack("<4h", 0, 16384, -32768, 1)
+    head = b"RIFF" + struct.pack("<I", 36 + 8) + b"WAVEfmt "
+    head += struct.pack("<IHHIIHH", 16, 1, 1, 8000, 16000, 2, 16) + b"data" + struct.pack("<I", 8)
+    (tmp_path / "sound.wav").write_bytes(head + frames)
+    sound = next(iter(ferry.DataLoader(Files([str(tmp_path / "sound.wav")]))))
+    assert sound.shape[0] == 1
+    assert sound.numel() == 4
+
+
+def shards(directory: Path, count: int) -> str:
+    """Two tar files of pictures and classes."""
+    content = (IMAGES / "rgb-420.jpg").read_bytes()
+    for shard in range(2):
+        with tarfile.open(directory / f"train-{shard}.tar", "w") as tar:
+            for sample in range(count):
+                for ending, data in (
+                    ("jpg", content),
+                    ("cls", str(shard * count + sample).encode()),
+                ):
+                    info = tarfile.TarInfo(f"{sample:04}.{ending}")
+                    info.size = len(data)
+                    tar.addfile(info, io.BytesIO(data))
+    return str(directory / "train-{0..1}.tar")
+
+
+def test_tar_shards_give_pictures_and_classes(tmp_path: Path) -> None:
+    loader = ferry.DataLoader(TarShards(shards(tmp_path, 5)), batch_size=5, transform=TRAIN)
+    (first, classes), (second, more) = loader
+    assert first.shape == second.shape == (5, 3, 32, 32)
+    assert classes.tolist() + more.tolist() == list(range(10))
+
+
+def test_a_tar_file_that_is_cut_is_an_error_by_name_or_a_warning(tmp_path: Path) -> None:
+    pattern = shards(tmp_path, 5)
+    path = tmp_path / "train-1.tar"
+    path.write_bytes(path.read_bytes()[:9000])
+    with pytest.raises(ferry.Error, match=r"train-1\.tar"):
+        TarShards(pattern)
+    with pytest.warns(UserWarning, match=r"train-1\.tar"):
+        assert 5 <= len(TarShards(pattern, strict=False)) < 10
+
+
+def test_functions_of_the_users_run_in_their_place(numbers: list[str]) -> None:
+    threads = set()
+
+    def double(tensor: torch.Tensor) -> torch.Tensor:
+        threads.add(threading.get_ident())
+        return tensor.float() * 2
+
+    loader = ferry.DataLoader(Files(numbers), batch_size=40, transform=T.Lambda(double))
+    (batch,) = loader
+    assert batch[:, 0].tolist() == [2.0 * number for number in range(40)]
+    assert threading.get_ident() not in threads
+    broken = ferry.DataLoader(Files(numbers), transform=T.Lambda(lambda _: 1 / 0))
+    with pytest.raises(ferry.Error, match="ZeroDivisionError"):
+        next(iter(broken))
+
+
+def test_samples_alone_and_collated_by_the_user(numbers: list[str]) -> None:
+    dataset = Files(numbers, labels=range(40))
+    alone = next(iter(ferry.DataLoader(dataset, batch_size=None)))
+    assert alone[0].tolist() == [0, 0]
+    assert alone[1] == 0
+    assert isinstance(alone[1], int)
+    assert dataset[-1][1] == 39
+    with pytest.raises(IndexError):
+        dataset[40]
+    loader = ferry.DataLoader(dataset, batch_size=3, collate_fn=lambda samples: len(samples))
+    assert list(loader) == [3] * 13 + [1]
+
+
+def test_half_an_epoch_saved_and_loaded_gives_the_other_half(folder: Path) -> None:
+    def make() -> ferry.DataLoader:
+        return ferry.DataLoader(ImageFolder(folder), 2, True, seed=1, transform=TRAIN)
+
+    whole = [images for images, _ in make()]
+    loader = make()
+    batches = iter(loader)
+    for _ in range(3):
+        next(batches)
+    again = make()
+    again.load_state_dict(loader.state_dict())
+    rest = [images for images, _ in again]
+    assert len(rest) == len(whole) - 3
+    assert all(torch.equal(a, b) for a, b in zip(rest, whole[3:], strict=True))
+
+
+def make_directory(path: Path) -> None:
+    path.unlink()
+    path.mkdir()
+
+
+DAMAGES: dict[str, Callable[[Path], object]] = {
+    "empty": lambda path: path.write_bytes(b""),
+    "missing": Path.unlink,
+    "truncated": lambda path: path.write_bytes(path.read_bytes()[:-40]),
+    "no picture": lambda path: path.write_bytes(b"This is no picture at all."),
+    "a directory": make_directory,
+    "renamed": lambda path: path.rename(path.with_suffix(".gone")),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_a_bad_sample_is_raised_by_name_skipped_or_replaced(folder: Path, damage: str) -> None:
+    dataset = ImageFolder(folder)
+    bad = Path(dataset.samples[4][0])
+    DAMAGES[damage](bad)
+
+    def make(on_error: Any) -> ferry.DataLoader:
+        return ferry.DataLoader(dataset, 3, on_error=on_error, transform=TRAIN)
+
+    with pytest.raises(ferry.Error) as raised:
+        list(make("raise"))
+    assert bad.name in str(raised.value)
+    skip = make("skip")
+    assert [len(labels) for _, labels in skip] == [3, 2] + [3] * (len(dataset) // 3 - 2)
+    assert skip.stats().bad_samples == 1
+    assert skip.state_dict()["bad"]["count"] == 1
+    first, second = make("substitute"), make("substitute")
+    for (one, _), (other, _) in zip(first, second, strict=True):
+        assert len(one) == 3
+        assert torch.equal(one, other)
+
+
+def test_a_decompression_bomb_is_refused_before_memory_is_asked_for(tmp_path: Path) -> None:
+    bomb = bytearray((IMAGES / "grey.png").read_bytes())
+    bomb[16:24] = struct.pack(">II", 100_000, 100_000)
+    (tmp_path / "bomb.png").write_bytes(bytes(bomb))
+    with pytest.raises(ferry.Error, match=r"bomb\.png"):
+        next(iter(ferry.DataLoader(Files([str(tmp_path / "bomb.png")]))))
+    small = ferry.DataLoader(Files([str(IMAGES / "photo.jpg")]), max_pixels=100)
+    with pytest.raises(ferry.Error, match="pixels"):
+        next(iter(small))
+
+
+def test_a_store_that_stalls_is_a_timeout_and_nothing_hangs(numbers: list[str]) -> None:
+    slow = Throttled(Files(numbers), 1 << 30, latency_seconds=3600)
+    loader = ferry.DataLoader(slow, batch_size=4, timeout=0.2)
+    with pytest.raises(ferry.Timeout) as raised:
+        next(iter(loader))
+    assert "000.npy" in "".join(getattr(raised.value, "__notes__", []))
+
+
+def test_what_is_kept_near_is_the_same_and_counted(folder: Path) -> None:
+    def epochs(**options: Any) -> tuple[list[torch.Tensor], ferry.DataLoader]:
+        loader = ferry.DataLoader(ImageFolder(folder), 4, True, transform=TRAIN, **options)
+        return [images for _ in range(3) for images, _ in loader], loader
+
+    plain, _ = epochs(cache_limit=0)
+    for options in ({"cache": "raw"}, {"cache": "decoded"}, {"cache_policy": "lru"}):
+        kept, loader = epochs(cache_limit="1GiB", **options)
+        assert all(torch.equal(a, b) for a, b in zip(plain, kept, strict=True)), options
+        hits = loader.stats().cache_hits
+        assert (hits["memory"], hits["backend"]) == (2 * len(loader.dataset), len(loader.dataset))
+
+
+def test_an_ssd_takes_what_memory_does_not(numbers: list[str], tmp_path: Path) -> None:
+    loader = ferry.DataLoader(Files(numbers), 8, True, cache_limit=1000, cache_dir=str(tmp_path))
+    for _ in range(3):
+        assert sorted(torch.cat(list(loader))[:, 0].tolist()) == list(range(40))
+    hits = loader.stats().cache_hits
+    assert hits["backend"] == 40
+    assert hits["memory"] > 0
+    assert hits["disk"] > hits["memory"]
+    assert not [path for path in tmp_path.iterdir() if path.name != "numbers"], "no file is left"
+
+
+def test_a_dataset_goes_to_another_process_and_a_forked_child_can_load(numbers: list[str]) -> None:
+    dataset = Files(numbers, labels=range(40))
+    assert len(pickle.loads(pickle.dumps(dataset))) == 40
+    loader = ferry.DataLoader(dataset, batch_size=8)
+    batches = iter(loader)
+    next(batches)
+    child = os.fork()
+    if child == 0:
+        worked = False
+        try:
+            worked = len(list(loader)) == 5
+        finally:
+            os._exit(0 if worked else 1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    assert len(list(batches)) == 4
+
+
+def test_pictures_of_different_sizes_are_an_error_that_says_what_to_do(folder: Path) -> None:
+    with pytest.raises(ferry.InvalidInput, match="RandomResizedCrop"):
+        list(ferry.DataLoader(ImageFolder(folder), batch_size=18))
+
+
+@pytest.mark.parametrize(
+    ("make", "says"),
+    [
+        (lambda: ImageFolder("/nowhere"), "/nowhere"),
+        (lambda: Files("/nowhere/*.npy"), "nowhere"),
+        (lambda: Files(["a.npy"], labels=[1, 2]), "labels"),
+        (lambda: TarShards("/nowhere/{0..2}.tar"), "nowhere"),
+        (lambda: T.Compose([print]), "Lambda"),  # type: ignore[list-item]
+    ],
+)
+def test_what_makes_no_sense_is_refused_by_name(make: Callable[[], object], says: str) -> None:
+    with pytest.raises(ferry.Error, match=says):
+        make()
+
+
+def test_a_zip_that_is_damaged_is_an_error(tmp_path: Path) -> None:
+    path = tmp_path / "a.npz"
+    np.savez(path, a=np.arange(1000))
+    assert zipfile.is_zipfile(path)
+    path.write_bytes(path.read_bytes()[:500])
+    with pytest.raises(ferry.Error, match=r"a\.npz"):
+        next(iter(ferry.DataLoader(Files([str(path)]))))
