@@ -131,13 +131,13 @@ def copy(request: dict[str, Any]) -> dict[str, Any]:
 
     torch.set_num_threads(int(request["workers"]))
     paths, size = files(request)
-    batch = int(request["batch"])
-    sources = [torch.rand(path.stat().st_size // 4) for path in paths[: 2 * batch]]
-    targets = [torch.ones_like(source) for source in sources]
+    sources = [torch.ones(path.stat().st_size // 4) for path in paths]
+    # As many as a loader has in use: one that is handed over, one that is filled.
+    targets = [torch.ones_like(source) for source in sources[: 2 * int(request["batch"])]]
 
     def epoch() -> Iterable[None]:
-        for i in range(len(paths)):
-            targets[i % len(targets)].copy_(sources[i % len(sources)])
+        for i, source in enumerate(sources):
+            targets[i % len(targets)].copy_(source)
             yield None
 
     return timed(int(request["epochs"]), size, epoch)

@@ -24,6 +24,8 @@ GAPS: Measures = {
 }
 MODES = ("auto", "static")
 WAIT_SECONDS_MAX = 600
+LINK_BYTES_PER_SECOND = 100_000_000_000
+"""Of all requests together: no limit."""
 
 
 def steps(scale: Scale) -> int:
@@ -47,7 +49,9 @@ def run(bench: Bench) -> None:
     ]
     rows = hold(bench, "consumers", entries, scale.rounds, GAPS)
     large, small = ("x".join(str(side) for side in each) for each in (scale.large, scale.small))
-    note = f"JPEG {large} and {small}, batches of {scale.batch}; a step ends when both have theirs"
+    rate = f"{scale.connection_bytes_per_second / 1e6:.0f} MB/s a request"
+    note = f"JPEG {large} and {small} at {rate}, "
+    note += f"batches of {scale.batch}, {scale.workers} threads; a step ends when both have theirs"
     bench.show(Table("two consumers", note, list(GAPS.values()), rows))
 
 
@@ -96,15 +100,18 @@ def epoch(request: dict[str, Any], *, in_step: bool) -> list[list[float]]:
 def opened(root: str, request: dict[str, Any]) -> Any:
     """A consumer's loader."""
     import tensorferry as ferry
+    from tensorferry._data.datasets import Throttled
     from tensorferry.data import ImageFolder
     from tensorferry.data import transforms as t
 
     chain = t.Compose([t.Decode(), t.RandomResizedCrop(SIDE), t.Normalize(MEAN, STD)])
+    sizes = [path.stat().st_size for path in Path(root).rglob("*.jpg")]
+    latency = sum(sizes) / len(sizes) / request["connection_bytes_per_second"]
     return ferry.DataLoader(
-        ImageFolder(Path(root)),
+        Throttled(ImageFolder(root), LINK_BYTES_PER_SECOND, latency),
         int(request["batch"]),
         shuffle=True,
-        num_workers=2,
+        num_workers=int(request["workers"]),
         transform=chain,
         cache_limit=0,
         threads=request["threads"],

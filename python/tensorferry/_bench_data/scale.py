@@ -51,7 +51,8 @@ class Slow:
 
 @dataclass(frozen=True)
 class Consumers:
-    """Two consumers of one process, with pictures of different sizes."""
+    """Two consumers of one process, with pictures of different sizes, from a store that gives each
+    request so many bytes a second: what is large takes long, whatever else is read."""
 
     large: tuple[int, int] = (1600, 1200)
     small: tuple[int, int] = (500, 375)
@@ -59,6 +60,8 @@ class Consumers:
     batch: int = 16
     batches: int = 12
     rounds: int = 3
+    workers: int = 8
+    connection_bytes_per_second: int = 25_000_000
 
 
 @dataclass(frozen=True)
