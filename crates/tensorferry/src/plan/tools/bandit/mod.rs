@@ -35,6 +35,7 @@ mod belief;
 mod choice;
 mod estimate;
 mod ledger;
+mod line;
 mod prior;
 mod show;
 mod state;
