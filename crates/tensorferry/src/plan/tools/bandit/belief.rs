@@ -1,8 +1,9 @@
 //! How long an operation will take, as far as is known.
 //!
-//! Where there are values of the very class, they decide. Elsewhere three sources are weighed by how
-//! sure they are: the same tool at the nearest class below and above, each the less sure the further
-//! away, and what the other tools show of this machine's speed here.
+//! Where there are values of the very class, they decide. Elsewhere three sources follow one another,
+//! each a correction of the one before: the machine's line, fitted to all other tools; the tool's own
+//! line, which starts from the machine's; and how far the tool lies off its line at the nearest classes
+//! below and above, the less the further away. How sure all that is comes out of the same fit.
 
 use super::estimate::{DOUBT_MAX, Estimate, NOISE_START};
 use super::line::{Line, MISFIT, Point};
@@ -11,9 +12,10 @@ use crate::plan::tools::ask::Situation;
 use crate::plan::tools::class::SizeClass;
 use crate::plan::tools::tool::Tool;
 
-/// Variance that a level gains with the square of the classes that lie between: tools bend where small
-/// objects become large ones, each at its own place.
+/// Variance that a tool's distance from its line gains with each class that lies between: tools bend
+/// where small objects become large ones, each at its own place.
 const CLASS_VARIANCE: f64 = 0.02;
+/// Variance between a machine's latency and its bandwidth, each around the built-in table.
 const PARTS_VARIANCE: f64 = 1.0;
 /// Variance of the machine's speed around the built-in table, before the first operation.
 const MACHINE_VARIANCE: f64 = 4.0;
@@ -29,6 +31,8 @@ pub(super) struct Belief {
     pub(super) noise: f64,
     /// Whether there are values of the very class.
     pub(super) known: bool,
+    /// Chance that something changed since the last value of the very class.
+    pub(super) changed: f64,
 }
 
 /// A level and its variance.
@@ -43,10 +47,16 @@ impl Bandit {
         if let Some(own) = self.estimates.get(&(situation, tool, class)) {
             let variance = own.variance_at(tick);
             let noise = own.noise();
-            return Belief { seconds: seconds(own.level), variance, noise, known: true };
+            return Belief {
+                seconds: seconds(own.level),
+                variance,
+                noise,
+                known: true,
+                changed: own.changed_at(tick),
+            };
         }
         let (level, variance, _) = self.guess(situation, tool, class);
-        Belief { seconds: seconds(level), variance, noise: NOISE_START, known: false }
+        Belief { seconds: seconds(level), variance, noise: NOISE_START, known: false, changed: 0.0 }
     }
 
     /// Level, variance and common variance of a tool without values in the class.
@@ -58,7 +68,7 @@ impl Bandit {
     ) -> (f64, f64, f64) {
         let machine = self.machine(situation, tool);
         let own = self.points(situation, tool);
-        let line = Line::new(machine.factors(), DOUBT_MAX).fit(&own);
+        let line = Line::new(machine.factors(), DOUBT_MAX, 0.0).fit(&own);
         let latency = prior::latency_share(situation, tool, class.start());
         let (level, variance) = line.at(latency);
         let (residual, misfit) = self.residual(situation, tool, class, &line);
@@ -74,10 +84,7 @@ impl Bandit {
         let points = others.flat_map(|other| self.points(situation, other));
         let doubted = |point: Point| Point { variance: point.variance + DOUBT_MAX, ..point };
         let points: Vec<_> = points.map(doubted).collect();
-        let sum = points.iter().map(|point| point.level).sum::<f64>();
-        let speed = sum / points.len().max(1) as f64;
-        Line::new([speed; 2], if points.is_empty() { MACHINE_VARIANCE } else { PARTS_VARIANCE })
-            .fit(&points)
+        Line::new([0.0; 2], PARTS_VARIANCE, MACHINE_VARIANCE).fit(&points)
     }
 
     fn points(&self, situation: Situation, tool: Tool) -> Vec<Point> {

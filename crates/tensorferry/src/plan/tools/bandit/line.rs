@@ -28,9 +28,9 @@ pub(super) struct Line {
 }
 
 impl Line {
-    /// Before there are values: both factors unknown by as much, apart from one another.
-    pub(super) fn new(factors: [f64; 2], variance: f64) -> Self {
-        Self { factors, covariance: [variance, 0.0, variance] }
+    /// Before there are values: each factor unknown by `apart`, and both alike by `common`.
+    pub(super) fn new(factors: [f64; 2], apart: f64, common: f64) -> Self {
+        Self { factors, covariance: [apart + common, common, apart + common] }
     }
 
     /// The start, corrected by points.
@@ -51,9 +51,10 @@ impl Line {
 
     /// The least squares of what is linear near `factors`.
     fn step(&self, factors: [f64; 2], points: &[Point]) -> Self {
-        let prior = 1.0 / self.covariance[0];
-        let (mut matrix, mut right) =
-            ([prior, 0.0, prior], [prior * self.factors[0], prior * self.factors[1]]);
+        let [a, b] = self.factors;
+        let mut matrix = inverse(self.covariance);
+        let [aa, ab, bb] = matrix;
+        let mut right = [aa * a + ab * b, ab * a + bb * b];
         for point in points {
             let (level, slope) = bend(factors, point.latency);
             let [a, b] = slope;
@@ -66,13 +67,17 @@ impl Line {
             ];
             right = [right[0] + weight * a * target, right[1] + weight * b * target];
         }
-        let [aa, ab, bb] = matrix;
-        let determinant = aa * bb - ab * ab;
-        let covariance = [bb / determinant, -ab / determinant, aa / determinant];
+        let covariance = inverse(matrix);
         let [aa, ab, bb] = covariance;
         let factors = [aa * right[0] + ab * right[1], ab * right[0] + bb * right[1]];
         Self { factors, covariance }
     }
+}
+
+/// Of a symmetric matrix, given as its upper half.
+fn inverse([aa, ab, bb]: [f64; 3]) -> [f64; 3] {
+    let determinant = aa * bb - ab * ab;
+    [bb / determinant, -ab / determinant, aa / determinant]
 }
 
 /// The level that two factors give, and by how much each moves it.
