@@ -45,10 +45,9 @@ impl Candidate {
         let (variance, told) = self.doubt(best);
         let gap = (self.seconds() / best.seconds()).ln();
         let changed = self.parts().map(|part| part.changed).fold(0.0, f64::max);
-        let saving = (1.0 - changed) * expected_saving(gap, told)
-            + changed * expected_saving(gap, DOUBT_MAX.sqrt());
-        let worth =
-            saving * if self.is_known() { ahead.here } else { ahead.here + ahead.elsewhere };
+        let elsewhere = if self.is_known() { 0.0 } else { ahead.elsewhere };
+        let worth = (1.0 - changed) * expected_saving(gap, told) * (ahead.here + elsewhere)
+            + changed * expected_saving(gap, DOUBT_MAX.sqrt()) * ahead.lasting;
         let cost = (self.seconds() * (variance / 2.0).exp() - best.seconds()).max(0.0);
         Look { tool: self.tool, variance, cost, net: worth - cost }
     }
@@ -57,6 +56,8 @@ impl Candidate {
 /// Seconds of operations to come that may profit from a look.
 struct Ahead {
     here: f64,
+    /// Here too, if what was found lasts as long again as all has lasted.
+    lasting: f64,
     /// At other sizes: they learn from a tool's first look at this one.
     elsewhere: f64,
 }
@@ -85,7 +86,11 @@ pub(super) fn choose(
     if !best.is_known() {
         return Some(best.tool);
     }
-    let ahead = Ahead { here: ledger.horizon() * best.seconds(), elsewhere };
+    let ahead = Ahead {
+        here: ledger.horizon() * best.seconds(),
+        lasting: ledger.lasted() * best.seconds(),
+        elsewhere,
+    };
     let others = candidates.iter().filter(|candidate| candidate.tool != best.tool);
     let looks = others.map(|candidate| candidate.look(best, &ahead));
     // Only the one that is worth most: cheap looks at near equals would eat up what it is saving for.

@@ -58,7 +58,12 @@ impl Ledger {
         self.lasted.clamp(HORIZON.0, HORIZON.1) as f64
     }
 
-    /// Seconds of those operations, if they take as long as those before.
+    /// Operations since things last changed, without limits.
+    pub(super) fn lasted(&self) -> f64 {
+        self.lasted as f64
+    }
+
+    /// Seconds of the operations within the horizon, if they take as long as those before.
     pub(super) fn ahead(&self) -> f64 {
         self.horizon() * self.seconds / self.operations.max(1) as f64
     }

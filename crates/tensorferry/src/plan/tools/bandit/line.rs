@@ -88,3 +88,52 @@ fn bend([latency, bandwidth]: [f64; 2], share: f64) -> (f64, [f64; 2]) {
     let sum = (a + b).max(f64::MIN_POSITIVE);
     (top + sum.ln(), [a / sum, b / sum])
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A table of one millisecond and one gigabyte a second, and a tool with other numbers.
+    fn points(sizes: &[f64], latency: f64, bandwidth: f64) -> Vec<Point> {
+        let point = |size: &f64| Point {
+            latency: 1e-3 / (1e-3 + size * 1e-9),
+            level: ((latency * 1e-3 + size * 1e-9 / bandwidth) / (1e-3 + size * 1e-9)).ln(),
+            variance: 1e-3,
+        };
+        sizes.iter().map(point).collect()
+    }
+
+    #[test]
+    fn a_latency_and_a_bandwidth_are_found_from_a_few_sizes() {
+        let start = Line::new([0.0; 2], 0.5, 4.0);
+        for (latency, bandwidth) in [(1.0, 1.0), (5.0, 2.0), (0.2, 0.5), (20.0, 0.1)] {
+            let line = start.fit(&points(&[4e3, 1e5, 1e6, 1e7, 1e8], latency, bandwidth));
+            let [small, large] = [line.at(1.0), line.at(0.0)];
+            assert!((small.0 - latency.ln()).abs() < 0.1, "{latency}, {bandwidth}: {line:?}");
+            assert!((large.0 + bandwidth.ln()).abs() < 0.1, "{latency}, {bandwidth}: {line:?}");
+            assert!(small.1 < 0.05 && large.1 < 0.05, "{line:?}");
+        }
+    }
+
+    #[test]
+    fn small_sizes_say_little_of_the_bandwidth_and_nothing_keeps_the_start() {
+        let start = Line::new([0.3, -0.2], 0.5, 0.0);
+        let line = start.fit(&points(&[1e3, 2e3, 4e3], 3.0, 1.0));
+        assert!((line.at(1.0).0 - 3f64.ln()).abs() < 0.1, "{line:?}");
+        assert!((line.at(0.0).0 + 0.2).abs() < 0.1 && line.at(0.0).1 > 0.4, "{line:?}");
+        assert!((start.fit(&[]).at(0.0).0 + 0.2).abs() < 1e-9);
+    }
+
+    #[test]
+    fn whatever_the_points_a_line_is_finite() {
+        for level in [-60.0, 0.0, 60.0] {
+            for latency in [0.0, 1e-12, 0.5, 1.0] {
+                let point = Point { latency, level, variance: 0.0 };
+                let other = Point { latency: 1.0 - latency, level: -level, variance: 0.5 };
+                let line = Line::new([0.0; 2], 1.0, 4.0).fit(&[point, other]);
+                let (level, variance) = line.at(latency);
+                assert!(level.is_finite() && variance.is_finite() && variance >= 0.0, "{line:?}");
+            }
+        }
+    }
+}
