@@ -11,9 +11,9 @@
 //! ```
 //!
 //! *Saving.* A look removes doubt: it may show that the tool is faster than the best. And what was not
-//! looked at for long may have changed altogether; the chance of that grows with the operations since.
-//! So a tool that is surely several times slower is looked at again too, only rarely, and one that is
-//! nearly as fast more often.
+//! looked at for long may have changed altogether; the chance of that grows with the operations since,
+//! and so does what a change may save. So a tool that is surely several times slower is looked at again
+//! too, after thousands of operations, and one that is nearly as fast after hundreds.
 //!
 //! *Seconds to come.* As many operations as there were since something changed, because what has lasted
 //! will last, within limits. A tool's first look at a size profits other sizes too, the nearer the more:
