@@ -11,9 +11,9 @@ from typing import Any
 from tensorferry._bench_data import pictures
 from tensorferry._bench_data.bench import Bench
 from tensorferry._bench_data.cases import case
-from tensorferry._bench_data.contest import Entry, Measures, Role, hold
+from tensorferry._bench_data.contest import Entry, Measures, hold
 from tensorferry._bench_data.scale import Scale
-from tensorferry._bench_data.table import Measure, Table
+from tensorferry._bench_data.table import Measure, Role, Table
 
 SPEED: Measures = {
     "bytes_per_second": Measure("bytes", "bytes_per_second", "more"),
