@@ -26,10 +26,17 @@ needs_pictures = pytest.mark.skipif(
 )
 
 
+RUN_SECONDS_MAX = 600
+# A run starts a Python with torch, or with a rival, for each contestant.
+pytestmark = pytest.mark.timeout(RUN_SECONDS_MAX + 20)
+
+
 def run(path: Path, *more: str) -> list[dict[str, Any]]:
     """The lines that the benchmark tells."""
     command = [*COMMAND, "--path", str(path), *more]
-    ended = subprocess.run(command, capture_output=True, text=True, check=True, timeout=110)
+    ended = subprocess.run(
+        command, capture_output=True, text=True, check=True, timeout=RUN_SECONDS_MAX
+    )
     return [json.loads(line) for line in ended.stdout.splitlines()]
 
 
@@ -49,6 +56,12 @@ def assert_everybody_is_told(table: dict[str, Any]) -> None:
             assert row["absent"], row
 
 
+@pytest.fixture(scope="module")
+def arrays(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[dict[str, Any]]]:
+    path = tmp_path_factory.mktemp("arrays")
+    return path, run(path, "--only", "arrays")
+
+
 @pytest.fixture
 def child() -> Iterator[Child]:
     child = Child()
@@ -56,20 +69,24 @@ def child() -> Iterator[Child]:
     child.end()
 
 
-def test_the_lines_are_versions_then_steps_and_tables_then_the_end(tmp_path: Path) -> None:
-    first, *between, last = run(tmp_path, "--only", "arrays")
+def test_the_lines_are_versions_then_steps_and_tables_then_the_end(
+    arrays: tuple[Path, list[dict[str, Any]]],
+) -> None:
+    path, (first, *between, last) = arrays
     assert first["hello"]["versions"]["torch"]
-    assert Path(first["hello"]["directory"]).parent == tmp_path
+    assert Path(first["hello"]["directory"]).parent == path
     assert last == {"end": {}}
     assert {name for line in between for name in line} == {"step", "table"}
     done = [line["step"]["done"] for line in between if "step" in line]
     assert done == sorted(done)
     assert done[-1] < 1
-    assert list(tmp_path.iterdir()) == []
+    assert list(path.iterdir()) == []
 
 
-def test_arrays_stand_beside_plain_copies_and_torch(tmp_path: Path) -> None:
-    told = tables(run(tmp_path, "--only", "arrays"))
+def test_arrays_stand_beside_plain_copies_and_torch(
+    arrays: tuple[Path, list[dict[str, Any]]],
+) -> None:
+    told = tables(arrays[1])
     assert list(told) == ["arrays of 0.04 MB, batches of 1", "arrays of 0.04 MB, batches of 2"]
     for table in told.values():
         assert_everybody_is_told(table)
