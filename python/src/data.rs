@@ -151,7 +151,8 @@ impl Loader {
 
     /// Says what comes: the orders of this epoch and of the next ones, as int64.
     fn foresee(&self, py: Python<'_>, epoch: u32, orders: Vec<PyBuffer<i64>>) -> PyResult<()> {
-        let orders = orders.into_iter().map(|order| order.to_vec(py)).collect::<PyResult<Vec<_>>>()?;
+        let orders =
+            orders.into_iter().map(|order| order.to_vec(py)).collect::<PyResult<Vec<_>>>()?;
         guarded(py, move || {
             let index = |index: i64| {
                 u32::try_from(index).map_err(|_| Error::invalid(format!("no sample is {index}")))

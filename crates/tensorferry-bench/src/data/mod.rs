@@ -1,4 +1,4 @@
-//! Loaders: tensorferry against torch's, DALI, SPDL and WebDataset.
+//! Loaders: tensorferry against torch's, DALI, SPDL and `WebDataset`.
 //!
 //! Python does all of the work, because that is where batches are used: it makes the files, lets the
 //! contestants take turns in processes of their own, and tells raw samples. This side starts it,

@@ -10,7 +10,7 @@ use crate::Env;
 use crate::output::{show, write_figure};
 use crate::progress::Progress;
 
-/// Load pictures and arrays, beside torch, DALI, SPDL and WebDataset; needs Python with torch
+/// Load pictures and arrays, beside torch, DALI, SPDL and `WebDataset`; needs Python with torch
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     /// A directory for the files that are loaded; what is made there is removed again
@@ -58,8 +58,8 @@ pub(crate) fn run(args: &Args, env: &Env) -> Result<()> {
         directory: args.path.clone(),
         python: env.interpreter().to_owned(),
         command: std::env::args_os().map(|arg| arg.to_string_lossy().into_owned()).collect(),
-        set: name(args.set),
-        only: args.only.iter().copied().map(name).collect(),
+        set: name(&args.set),
+        only: args.only.iter().map(name).collect(),
     };
     let mut progress = Progress::new();
     let report = measure(&plan, &mut |what, done| progress.show(what, done))?;
@@ -71,6 +71,6 @@ pub(crate) fn run(args: &Args, env: &Env) -> Result<()> {
 }
 
 /// As it is written on the command line, and read by Python.
-fn name(value: impl ValueEnum) -> String {
+fn name(value: &impl ValueEnum) -> String {
     value.to_possible_value().map_or_else(String::new, |value| value.get_name().to_owned())
 }

@@ -8,7 +8,7 @@
 //! | file | fields | gives |
 //! |---|---|---|
 //! | `image` | JPEG, PNG, WebP | float32 [channels, height, width] |
-//! | [`array`] | `.npy`, `.npz` | what is stored |
+//! | [`mod@array`] | `.npy`, `.npz` | what is stored |
 //! | [`audio`] | `.wav` | float32 [channels, frames] |
 //! | [`int`] | `.cls` | int64 |
 //! | [`bytes`] | all others | bytes |

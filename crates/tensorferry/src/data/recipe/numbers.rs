@@ -2,16 +2,8 @@
 
 use super::step::Number;
 use crate::codec::half::{self, Format};
-use crate::data::sample::Layout;
 use crate::dtype::Dtype;
 use crate::error::{Error, Kind, Result};
-
-/// Every element as float32.
-pub fn floats(layout: &Layout, bytes: &[u8]) -> Result<Vec<f32>> {
-    let mut floats = Vec::new();
-    each(layout.dtype, bytes, |number| number, &mut floats)?;
-    Ok(floats)
-}
 
 /// Every element as float32, after `change`, into `into`.
 pub fn each(
@@ -51,14 +43,8 @@ fn fill<const N: usize>(bytes: &[u8], into: &mut Vec<f32>, of: impl Fn([u8; N]) 
     into.extend(bytes.as_chunks::<N>().0.iter().map(|element| of(*element)));
 }
 
-/// The floats in the type that a chain gives.
-pub fn narrow(number: Number, floats: &[f32]) -> Result<Vec<u8>> {
-    let mut bytes = vec![0; floats.len() * number.dtype().bytes() as usize];
-    narrow_into(number, floats, &mut bytes)?;
-    Ok(bytes)
-}
-
-/// The same into a slot of the right size. Bytes are cut off at 0 and 255.
+/// The floats in a type that a chain can give, into a slot of the right size. Bytes are cut off at 0
+/// and 255.
 pub fn narrow_into(number: Number, floats: &[f32], into: &mut [u8]) -> Result<()> {
     if into.len() != floats.len() * number.dtype().bytes() as usize {
         return Err(Error::new(Kind::Internal, "the slot of an array has another size"));

@@ -6,7 +6,7 @@ use proptest::prelude::*;
 use tensorferry::Kind;
 use tensorferry::data::chance::Chance;
 use tensorferry::data::recipe::Scratch;
-use tensorferry::data::sample::{Alone, Layout};
+use tensorferry::data::sample::{Alone, Field, Layout};
 use tensorferry::dtype::Dtype;
 use zip::write::SimpleFileOptions;
 use zip::{CompressionMethod, ZipWriter};
@@ -187,7 +187,7 @@ fn members_of_an_archive_are_arrays_by_their_names_and_are_cut_alike() {
     let recipe = recipe("npz", r#"[{"name": "RandomCrop3D", "size": 3}]"#);
     for method in [CompressionMethod::Stored, CompressionMethod::Deflated] {
         let file = npz(&members, method);
-        for field in [stored(&file).field(0), tensorferry::data::sample::Field::Memory(&file)] {
+        for field in [stored(&file).field(0), Field::Memory(&file)] {
             let place = prepare(&*recipe, field, chance(0)).unwrap();
             let names: Vec<_> = place.arrays.iter().map(|(name, ..)| name.as_str()).collect();
             assert_eq!(names, ["image", "mask"]);
@@ -205,7 +205,7 @@ fn a_damaged_archive_names_its_member() {
     );
     let recipe = recipe("npz", "[]");
     let mut place = Alone::default();
-    let field = tensorferry::data::sample::Field::Memory(&file);
+    let field = Field::Memory(&file);
     let error = recipe.prepare(field, chance(0), &mut Scratch::default(), &mut place).unwrap_err();
     assert_eq!(error.kind(), Kind::Corrupt);
     assert!(error.to_string().contains("member: second"), "{error}");
@@ -231,7 +231,7 @@ proptest! {
             bytes.truncate(cut.index(bytes.len()));
         }
         let mut result = Alone::default();
-        let field = tensorferry::data::sample::Field::Memory(&bytes);
+        let field = Field::Memory(&bytes);
         let chance = Chance::of(0, 0, 0);
         let recipe = recipe(suffix, r#"[{"name": "RandomFlip3D"}]"#);
         let _ = recipe.prepare(field, chance, &mut Scratch::default(), &mut result);

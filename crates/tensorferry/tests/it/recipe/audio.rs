@@ -2,6 +2,7 @@
 
 use proptest::prelude::*;
 use tensorferry::Kind;
+use tensorferry::data::recipe::Scratch;
 use tensorferry::data::recipe::audio::Sound;
 use tensorferry::data::sample::{Alone, Field, Layout};
 use tensorferry::dtype::Dtype;
@@ -93,7 +94,7 @@ proptest! {
         }
         let mut result = Alone::default();
         let recipe = recipe("wav", "[]");
-        let _ = recipe.prepare(Field::Memory(&bytes), chance(0), &mut Default::default(), &mut result);
+        let _ = recipe.prepare(Field::Memory(&bytes), chance(0), &mut Scratch::default(), &mut result);
         let held: usize = result.arrays.iter().map(|(_, _, memory)| memory.len()).sum();
         prop_assert!(held <= bytes.len() * 4);
     }

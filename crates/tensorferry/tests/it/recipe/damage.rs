@@ -3,9 +3,11 @@
 use proptest::prelude::*;
 use tensorferry::Kind;
 use tensorferry::data::chance::Chance;
+use tensorferry::data::recipe::Scratch;
 use tensorferry::data::recipe::image::change::{Change, Frame, Size};
 use tensorferry::data::recipe::image::geometry::{self, Act};
 use tensorferry::data::recipe::step::Interpolation;
+use tensorferry::data::sample::{Alone, Field};
 
 use super::image::{data, pictures};
 use super::{array, chance, recipe};
@@ -65,9 +67,8 @@ fn bytes_behind_a_picture_and_between_its_segments_do_no_harm() {
 
 #[test]
 fn a_thread_goes_on_after_a_damaged_file() {
-    use tensorferry::data::sample::{Alone, Field};
     let recipe = recipe("jpg", "[]");
-    let mut scratch = tensorferry::data::recipe::Scratch::default();
+    let mut scratch = Scratch::default();
     for name in pictures() {
         let bytes = data(&name);
         for damaged in [&bytes[..bytes.len() / 2], &bytes[..30], &[][..]] {
@@ -88,8 +89,8 @@ fn a_thread_goes_on_after_a_damaged_file() {
 fn decoded_pixels_that_lie_about_their_size_are_refused() {
     let recipe = recipe("jpg", CHAIN);
     let bytes = data("rgb.png");
-    let field = tensorferry::data::sample::Field::Memory(&bytes);
-    let kept = recipe.decode(field, &mut Default::default()).unwrap().unwrap();
+    let field = Field::Memory(&bytes);
+    let kept = recipe.decode(field, &mut Scratch::default()).unwrap().unwrap();
     let mut kept = kept.as_memory().unwrap().to_vec();
     assert!(array(&*recipe, &kept, chance(0)).is_ok());
     assert_eq!(array(&*recipe, &kept[..100], chance(0)).unwrap_err().kind(), Kind::Corrupt);

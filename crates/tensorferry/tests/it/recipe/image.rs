@@ -8,8 +8,8 @@ use tensorferry::Kind;
 use tensorferry::data::chance::Chance;
 use tensorferry::data::recipe::image::change::{Change, Size};
 use tensorferry::data::recipe::image::geometry::{self, Act};
-use tensorferry::data::recipe::step::{Interpolation, PIXELS_MAX};
-use tensorferry::data::recipe::{Chain, Custom, Step, for_suffix};
+use tensorferry::data::recipe::step::{Decode, Interpolation, PIXELS_MAX};
+use tensorferry::data::recipe::{Chain, Custom, Scratch, Step, for_suffix};
 use tensorferry::data::sample::{Field, Layout};
 use tensorferry::dtype::Dtype;
 
@@ -99,7 +99,7 @@ fn resized_chain(case: &Resized) -> String {
 }
 
 #[test]
-fn resizing_agrees_with_torchvision_within_two_levels() {
+fn resizing_agrees_with_torchvision_within_one_level() {
     let cases: Vec<Resized> = serde_json::from_slice(&data("resized.json")).unwrap();
     let (photo, expected) = (data("photo.jpg"), data("resized.raw"));
     let mut expected = &expected[..];
@@ -111,7 +111,9 @@ fn resizing_agrees_with_torchvision_within_two_levels() {
             None => array(&*recipe("jpg", &resized_chain(&case)), &photo, chance(0)).unwrap().1,
             Some(area) => cut_and_resized(&photo, area, case.filter.unwrap()),
         };
-        close(&pixels, wanted, 2, &what);
+        // Its lobes leave the range of bytes, and are cut off after another pass than Pillow's.
+        let most = if case.filter == Some(Interpolation::Lanczos) { 3 } else { 1 };
+        close(&pixels, wanted, most, &what);
     }
     assert!(expected.is_empty());
 }
@@ -130,7 +132,7 @@ fn cut_and_resized(
         Window { left: left.into(), top: top.into(), width: width.into(), height: height.into() };
     let view = View { region, window, target: Size::new(48, 40), filter: Some(filter) };
     let mut tools = Tools::default();
-    let found = decode(photo, &Default::default(), &mut tools, &mut |_| Ok(view)).unwrap();
+    let found = decode(photo, &Decode::default(), &mut tools, &mut |_| Ok(view)).unwrap();
     let mut result = Vec::new();
     let pixels = Pixels::new(tools.decoded(), found.size, 3).unwrap();
     let mut resizer = Resizer::new();
@@ -200,9 +202,9 @@ fn the_same_chance_gives_the_same_numbers_from_memory_a_file_or_decoded_pixels()
     let recipe = recipe("jpg", &usual());
     for name in ["rgb-420.jpg", "cmyk.jpg", "rgba.png", "lossy.webp"] {
         let bytes = data(name);
-        let kept = recipe.decode(Field::Memory(&bytes), &mut Default::default()).unwrap().unwrap();
+        let kept = recipe.decode(Field::Memory(&bytes), &mut Scratch::default()).unwrap().unwrap();
         let kept_file = stored(kept.as_memory().unwrap());
-        assert!(recipe.decode(kept.field(0), &mut Default::default()).unwrap().is_none());
+        assert!(recipe.decode(kept.field(0), &mut Scratch::default()).unwrap().is_none());
         let mut before = Vec::new();
         for index in 0..30 {
             let (layout, numbers) = array(&*recipe, &bytes, chance(index)).unwrap();

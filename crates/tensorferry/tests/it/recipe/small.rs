@@ -36,7 +36,9 @@ fn fields_of_unknown_endings_are_bytes() {
 #[test]
 fn a_function_makes_an_array_of_bytes() {
     let double = Custom::new(|layout, mut bytes| {
-        bytes.iter_mut().for_each(|byte| *byte *= 2);
+        for byte in &mut bytes {
+            *byte *= 2;
+        }
         Ok((layout, bytes))
     });
     let recipe = for_suffix("bin", &Chain::new([Step::Custom(double)])).unwrap();

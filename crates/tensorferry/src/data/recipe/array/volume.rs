@@ -127,13 +127,23 @@ impl Cut {
             let y = if self.flip[1] { height - 1 - y } else { y };
             let row = &stored[y * across..(y + 1) * across][columns.clone()];
             if self.flip[2] {
-                let elements = row.chunks_exact(element).rev();
-                for (target, stored) in target.chunks_exact_mut(element).zip(elements) {
-                    target.copy_from_slice(stored);
+                match element {
+                    1 => reverse::<1>(row, target),
+                    2 => reverse::<2>(row, target),
+                    4 => reverse::<4>(row, target),
+                    _ => reverse::<8>(row, target),
                 }
             } else {
                 target.copy_from_slice(row);
             }
         }
+    }
+}
+
+/// The elements of a row from the last to the first; their size is known here, for speed.
+fn reverse<const N: usize>(row: &[u8], into: &mut [u8]) {
+    let elements = row.as_chunks::<N>().0.iter().rev();
+    for (target, element) in into.as_chunks_mut::<N>().0.iter_mut().zip(elements) {
+        *target = *element;
     }
 }

@@ -17,10 +17,18 @@
 //! # What agrees with what
 //!
 //! The reference is torchvision on Pillow's pictures. Decoding agrees with Pillow to one level of 255,
-//! where their libraries differ in version. Resizing agrees to two: both round to bytes between their
-//! passes, in another order. Numbers are the same to the last bit in float32. With `fast`, large JPEG
-//! pictures that become less than half as large in both directions are made smaller while they are
-//! decoded; the result then differs by about two levels on average, and by more along sharp edges.
+//! where their libraries differ in version. Resizing agrees to one level, and to three with
+//! `lanczos`: both round to bytes between their passes, in another order. Numbers are the same to the
+//! last bit in float32. With `fast`, large JPEG pictures that become less than half as large in both
+//! directions are made smaller while they are decoded; the result then differs by one to three levels
+//! on average, and by some twenty at most, which is why it has to be asked for.
+//!
+//! # Damage
+//!
+//! A file that ends before its picture does is [`Kind::Truncated`](crate::Kind::Truncated), one whose
+//! bytes contradict their format [`Kind::Corrupt`](crate::Kind::Corrupt). Of a JPEG picture only the
+//! rows down to the last one that is needed are read: damage below is seen by the samples that need
+//! those rows.
 
 pub mod change;
 pub mod decode;

@@ -128,7 +128,8 @@ impl Values {
 
     /// The same on an array that is no picture any more.
     pub fn renumber(&self, layout: Layout, bytes: &[u8]) -> Result<(Layout, Vec<u8>)> {
-        let mut floats = numbers::floats(&layout, bytes)?;
+        let mut floats = Vec::new();
+        numbers::each(layout.dtype, bytes, |number| number, &mut floats)?;
         let channels = match self.order {
             Order::Chw => layout.shape.first(),
             Order::Hwc => layout.shape.last(),
@@ -146,7 +147,9 @@ impl Values {
             }
         }
         let layout = Layout::new(self.number.dtype(), layout.shape);
-        Ok((layout, numbers::narrow(self.number, &floats)?))
+        let mut bytes = vec![0; layout.bytes().unwrap_or(0)];
+        numbers::narrow_into(self.number, &floats, &mut bytes)?;
+        Ok((layout, bytes))
     }
 
     fn halves(&self, format: Format, channels: usize) -> Entries {

@@ -32,6 +32,7 @@ use super::side::side_by_side;
 use super::spec::Paths;
 use super::store::{Located, Object, Options, Store, Stores};
 use super::{Label, Source, pattern};
+use crate::data::recipe::PICTURES;
 use crate::data::sample::Raw;
 use crate::error::{Error, Kind, Result};
 
@@ -114,9 +115,14 @@ impl Tar {
             met.iter_mut().zip(&shard.index.met).for_each(|(all, some)| *all |= some);
             warnings.extend(shard.index.damage.take().map(|error| error.to_string()));
         }
-        // A field that has several names in the data has none that holds for all.
+        // A field that has several names in the data has none that holds for all, unless all are of
+        // pictures: their content tells them apart.
         let name = |(at, met): (usize, &u64)| {
-            if met.count_ones() == 1 { wanted.name(at, met.trailing_zeros() as usize) } else { "" }
+            let places = (0..u64::BITS as usize).filter(|place| met >> place & 1 == 1);
+            let mut names = places.map(|place| wanted.name(at, place));
+            let first = names.next().unwrap_or_default();
+            let is_picture = |name: &str| PICTURES.contains(&name);
+            if names.all(|name| is_picture(name) && is_picture(first)) { first } else { "" }
         };
         let fields = met.iter().enumerate().map(name).map(str::to_owned).collect();
         Self { shards, ends, wanted, fields, warnings }

@@ -1,6 +1,7 @@
 //! The tool believed best, or a look at another.
 
 use super::belief::Belief;
+use super::estimate::DOUBT_MAX;
 use super::ledger::{Ledger, Looker};
 use super::value::expected_saving;
 use crate::plan::tools::tool::Tool;
@@ -40,13 +41,25 @@ impl Candidate {
         (sum(|part| part.variance), sum(told).sqrt())
     }
 
-    fn look(&self, best: &Self, horizon: f64) -> Look {
+    fn look(&self, best: &Self, ahead: &Ahead) -> Look {
         let (variance, told) = self.doubt(best);
         let gap = (self.seconds() / best.seconds()).ln();
-        let worth = horizon * expected_saving(gap, told) * best.seconds();
+        let changed = self.parts().map(|part| part.changed).fold(0.0, f64::max);
+        let elsewhere = if self.is_known() { 0.0 } else { ahead.elsewhere };
+        let worth = (1.0 - changed) * expected_saving(gap, told) * (ahead.here + elsewhere)
+            + changed * expected_saving(gap, DOUBT_MAX.sqrt()) * ahead.lasting;
         let cost = (self.seconds() * (variance / 2.0).exp() - best.seconds()).max(0.0);
         Look { tool: self.tool, variance, cost, net: worth - cost }
     }
+}
+
+/// Seconds of operations to come that may profit from a look.
+struct Ahead {
+    here: f64,
+    /// Here too, if what was found lasts as long again as all has lasted.
+    lasting: f64,
+    /// At other sizes: they learn from a tool's first look at this one.
+    elsewhere: f64,
 }
 
 /// A choice of a tool that is not believed best, to learn more of it.
@@ -59,10 +72,12 @@ struct Look {
     net: f64,
 }
 
-/// The choice among at least one candidate; a look is paid from the ledger.
+/// The choice among at least one candidate; a look is paid from the ledger. Operations `elsewhere`, in
+/// seconds, profit from first looks too.
 pub(super) fn choose(
     candidates: &[Candidate],
     ledger: &mut Ledger,
+    elsewhere: f64,
     looker: Looker,
 ) -> Option<Tool> {
     let by_seconds = |a: &&Candidate, b: &&Candidate| a.seconds().total_cmp(&b.seconds());
@@ -71,8 +86,13 @@ pub(super) fn choose(
     if !best.is_known() {
         return Some(best.tool);
     }
+    let ahead = Ahead {
+        here: ledger.horizon() * best.seconds(),
+        lasting: ledger.lasted() * best.seconds(),
+        elsewhere,
+    };
     let others = candidates.iter().filter(|candidate| candidate.tool != best.tool);
-    let looks = others.map(|candidate| candidate.look(best, ledger.horizon()));
+    let looks = others.map(|candidate| candidate.look(best, &ahead));
     // Only the one that is worth most: cheap looks at near equals would eat up what it is saving for.
     let look = looks.max_by(|a, b| a.net.total_cmp(&b.net));
     let look = look.filter(|look| look.net > 0.0);

@@ -16,6 +16,9 @@ use crate::error::{Error, Kind, Result};
 
 /// Variance that a level gains with each operation in its situation.
 pub const WANDER: f64 = 7e-5;
+/// Operations in a situation in which a tool that nobody looks at changes once, on average, to what it
+/// might as well have been from the start.
+const CHANGE_EVERY: f64 = 10_000.0;
 /// No doubt is greater than that between tools of which nothing is known: a factor of about two.
 pub const DOUBT_MAX: f64 = 0.5;
 /// Noise of a tool of which little is known, as a variance: disks have outliers.
@@ -102,6 +105,12 @@ impl Estimate {
     pub(super) fn variance_at(&self, tick: u64) -> f64 {
         let wandered = WANDER * tick.saturating_sub(self.tick) as f64;
         (self.variance + wandered).min(DOUBT_MAX)
+    }
+
+    /// Chance that something changed since the last own value, by more than a level wanders.
+    pub(super) fn changed_at(&self, tick: u64) -> f64 {
+        let age = tick.saturating_sub(self.seen) as f64;
+        1.0 - (-age / CHANGE_EVERY).exp()
     }
 
     pub(super) fn noise(&self) -> f64 {

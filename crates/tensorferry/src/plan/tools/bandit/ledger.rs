@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::LOOK_SHARE;
+use super::{FIRST_SHARE, LOOK_SHARE};
 use crate::error::{Error, Kind, Result};
 use crate::plan::tools::tool::Tool;
 
@@ -10,10 +10,10 @@ use crate::plan::tools::tool::Tool;
 /// what has lasted will last, but no fewer and no more.
 const HORIZON: (u64, u64) = (8, 128);
 
-/// Looks at a tool that are not paid for.
-const FREE_LOOKS: u8 = 1;
+/// Looks at a tool that are first ones, until things change.
+const FIRST_LOOKS: u8 = 1;
 /// Variance from which on a tool is as good as unknown: a factor of a third.
-const FREE_DOUBT: f64 = 0.1;
+const FIRST_DOUBT: f64 = 0.1;
 
 /// Who takes a look.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -29,6 +29,8 @@ pub(super) enum Looker {
 pub(super) struct Ledger {
     /// Operations since the start, a jump or a flush.
     lasted: u64,
+    /// Operations ever, and their seconds.
+    operations: u64,
     seconds: f64,
     /// One for each [`Looker`], so that neither starves the other.
     purses: [Purse; 2],
@@ -37,15 +39,18 @@ pub(super) struct Ledger {
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Purse {
-    /// Believed extra seconds of looks that were not free.
+    /// Believed extra seconds of other looks.
     spent: f64,
-    /// Free looks that each tool had, in the order of `Tool::ALL`.
-    free: [u8; 5],
+    /// Believed extra seconds of first looks, ever.
+    first: f64,
+    /// First looks that each tool had, in the order of `Tool::ALL`.
+    looks: [u8; 5],
 }
 
 impl Ledger {
     pub(super) fn record(&mut self, seconds: f64) {
         self.lasted = self.lasted.saturating_add(1);
+        self.operations = self.operations.saturating_add(1);
         self.seconds = (self.seconds + seconds).min(f64::MAX);
     }
 
@@ -53,12 +58,24 @@ impl Ledger {
         self.lasted.clamp(HORIZON.0, HORIZON.1) as f64
     }
 
-    /// Pays for a look at a tool as doubtful as `variance` says, if it is free or can be paid.
+    /// Operations since things last changed, without limits.
+    pub(super) fn lasted(&self) -> f64 {
+        self.lasted as f64
+    }
+
+    /// Seconds of the operations within the horizon, if they take as long as those before.
+    pub(super) fn ahead(&self) -> f64 {
+        self.horizon() * self.seconds / self.operations.max(1) as f64
+    }
+
+    /// Pays for a look at a tool as doubtful as `variance` says, if that can be paid.
     pub(super) fn pay(&mut self, looker: Looker, tool: Tool, variance: f64, extra: f64) -> bool {
         let purse = &mut self.purses[looker as usize];
-        let free = &mut purse.free[tool as usize];
-        if variance >= FREE_DOUBT && *free < FREE_LOOKS {
-            *free += 1;
+        let looks = &mut purse.looks[tool as usize];
+        let is_first = variance >= FIRST_DOUBT && *looks < FIRST_LOOKS;
+        if is_first && purse.first + extra <= FIRST_SHARE * self.seconds {
+            *looks += 1;
+            purse.first += extra;
             return true;
         }
         let affordable = purse.spent + extra <= LOOK_SHARE / 2.0 * self.seconds;
@@ -71,7 +88,7 @@ impl Ledger {
     /// Everything is new again.
     pub(super) fn renew(&mut self) {
         self.lasted = 0;
-        self.purses.iter_mut().for_each(|purse| purse.free = [0; 5]);
+        self.purses.iter_mut().for_each(|purse| purse.looks = [0; 5]);
     }
 
     #[cfg(test)]
@@ -84,10 +101,16 @@ impl Ledger {
         self.purses.iter().map(|purse| purse.spent).sum()
     }
 
+    #[cfg(test)]
+    pub(super) fn first(&self) -> f64 {
+        self.purses.iter().map(|purse| purse.first).sum()
+    }
+
     /// Judges a state that came from outside.
     pub(super) fn check(&self) -> Result<()> {
         let is_time = |seconds: f64| seconds.is_finite() && seconds >= 0.0;
-        if is_time(self.seconds) && self.purses.iter().all(|purse| is_time(purse.spent)) {
+        let is_sound = |purse: &Purse| is_time(purse.spent) && is_time(purse.first);
+        if is_time(self.seconds) && self.purses.iter().all(is_sound) {
             return Ok(());
         }
         Err(Error::new(Kind::Corrupt, "a ledger is out of bounds"))

@@ -2,25 +2,34 @@
 //!
 //! For each (situation, tool, size class) an estimate is kept of how long the tool takes, and of how
 //! sure that is. A choice takes the tool believed best, unless a *look* at another one is worth more
-//! than it costs:
+//! than it costs, and can be paid:
 //!
 //! ```text
-//!   worth   the saving that the look may show, by the doubt that it can remove, times the operations
-//!           that may profit: as many as there were since something changed, within limits
+//!   worth   the saving that the look may show, times the seconds to come that may profit
 //!   cost    the seconds that it is believed to take longer, doubt included
+//!   purse   shares of the seconds already spent at this size: first looks, other looks
 //! ```
 //!
-//! So a tool that is surely several times slower is all but never looked at, one that is nearly as
-//! fast often, and one that was not tried for long again some time, because its doubt grows.
+//! *Saving.* A look removes doubt: it may show that the tool is faster than the best. And what was not
+//! looked at for long may have changed altogether; the chance of that grows with the operations since,
+//! and so does what a change may save. So a tool that is surely several times slower is looked at again
+//! too, after thousands of operations, and one that is nearly as fast after hundreds.
 //!
-//! *Bound.* Looks are paid from a ledger: their believed extra seconds stay below [`LOOK_SHARE`] of the
-//! seconds spent in that situation and class. One look at each tool is free of the ledger, not of the
-//! comparison of worth and cost: the first after the start, a flush or a jump, while the tool is as
-//! good as unknown.
+//! *Seconds to come.* As many operations as there were since something changed, because what has lasted
+//! will last, within limits. A tool's first look at a size profits other sizes too, the nearer the more:
+//! a look that takes a millisecond pays although all that it can save lies at sizes that take seconds.
+//! That is how looks come first where they are cheap.
 //!
-//! *Sizes.* A class without values of its own starts from those of the same tool below and above, the
-//! nearer the more, and from what the other tools show of this machine. When a tool's estimate wanders,
-//! the stale ones of its neighbours wander along.
+//! *Purse.* The extra seconds of looks stay below [`LOOK_SHARE`] of the seconds spent in that situation
+//! and class. A tool's first look, after the start, a flush or a jump, while it is as good as unknown,
+//! is paid from another purse, that of [`FIRST_SHARE`]: nothing is known at the start, and most is
+//! gained from knowing it early. A look that costs as much as the operation itself comes no earlier
+//! than after five operations, one at a tool believed several times slower much later or never.
+//!
+//! *Sizes.* Each tool has a line, a latency and a bandwidth, fitted over all its classes; one that was
+//! not tried takes the machine's, which follows from the other tools (`line.rs`, `belief.rs`). A class
+//! without values of its own starts on the line, corrected by how far the nearest classes lie off it.
+//! When a tool's estimate wanders, the stale ones of its neighbours wander along.
 //!
 //! *Drift.* A few surprises in a row, at one size or over neighbouring ones, are a jump. It shakes the
 //! other estimates of the situation that were not seen since: their levels shift by a part and their
@@ -35,6 +44,7 @@ mod belief;
 mod choice;
 mod estimate;
 mod ledger;
+mod line;
 mod prior;
 mod show;
 mod state;
@@ -60,6 +70,10 @@ use crate::error::Result;
 /// Believed extra seconds of looks stay below this share of the seconds spent, in every situation and
 /// size class.
 pub const LOOK_SHARE: f64 = 0.015;
+
+/// Believed extra seconds of first looks stay below this share too, for each of those who look: reads,
+/// and writes that are chosen for the sake of reads.
+pub const FIRST_SHARE: f64 = 0.2;
 
 /// Estimates of one tool at neighbouring classes wander alike by this factor for each class between.
 const CLASS_LIKENESS: f64 = 0.9;
@@ -96,8 +110,10 @@ impl Bandit {
             Goal::Read => (save.reading.into(), Looker::Writer),
             Goal::Write | Goal::Both => (save.writing.into(), Looker::Own),
         };
-        let ledger = self.ledgers.entry((payer, SizeClass::of(save.size))).or_default();
-        Ok(choose(&candidates, ledger, looker).unwrap_or(Tool::Direct))
+        let class = SizeClass::of(save.size);
+        let elsewhere = self.elsewhere(payer, class);
+        let ledger = self.ledgers.entry((payer, class)).or_default();
+        Ok(choose(&candidates, ledger, elsewhere, looker).unwrap_or(Tool::Direct))
     }
 
     /// The tool to read with.
@@ -110,8 +126,10 @@ impl Bandit {
             read: Some(self.belief(situation, tool, load.size)),
         };
         let candidates: Vec<_> = readers.into_iter().map(candidate).collect();
-        let ledger = self.ledgers.entry((situation, SizeClass::of(load.size))).or_default();
-        Ok(choose(&candidates, ledger, Looker::Own).unwrap_or(load.written_with))
+        let class = SizeClass::of(load.size);
+        let elsewhere = self.elsewhere(situation, class);
+        let ledger = self.ledgers.entry((situation, class)).or_default();
+        Ok(choose(&candidates, ledger, elsewhere, Looker::Own).unwrap_or(load.written_with))
     }
 
     /// Learns from an operation.
@@ -124,9 +142,12 @@ impl Bandit {
         let tick = self.tick(situation) + 1;
         self.ticks[situation as usize] = tick;
         let key = (situation, tool, class);
-        let (level, variance, common) = self.guess(situation, tool, class);
-        let first = || Estimate::new(level, variance + common, tick);
-        let estimate = self.estimates.entry(key).or_insert_with(first);
+        let known = self.estimates.get(&key).copied();
+        let known = known.unwrap_or_else(|| {
+            let (level, variance, common) = self.guess(situation, tool, class);
+            Estimate::new(level, variance + common, tick)
+        });
+        let estimate = self.estimates.entry(key).or_insert(known);
         let mut moved = estimate.follow(value, tick);
         if let Moved::Followed { surprise, .. } = moved {
             let alarm = self.alarms.entry((situation, tool)).or_insert(Alarm::new(class));
@@ -148,6 +169,16 @@ impl Bandit {
 
     fn tick(&self, situation: Situation) -> u64 {
         self.ticks[situation as usize]
+    }
+
+    /// Seconds at other sizes that profit from what is learned at this one.
+    fn elsewhere(&self, situation: Situation, class: SizeClass) -> f64 {
+        let ledgers = self.ledgers.range((situation, SizeClass::MIN)..=(situation, SizeClass::MAX));
+        let others = ledgers.filter(|((_, other), _)| *other != class);
+        let ahead = |((_, other), ledger): (&(Situation, SizeClass), &Ledger)| {
+            CLASS_LIKENESS.powi(i32::from(other.distance(class))) * ledger.ahead()
+        };
+        others.map(ahead).sum()
     }
 
     fn candidates(&self, goal: Goal, save: &Save, writers: Tools) -> Vec<Candidate> {

@@ -25,6 +25,18 @@ const NEVER: Cost = (1e6, 1e-3);
 
 /// Natural logarithm of the seconds expected.
 pub(super) fn ln_seconds(situation: Situation, tool: Tool, bytes: u64) -> f64 {
+    let (latency, transfer) = parts(situation, tool, bytes);
+    (latency + transfer).ln()
+}
+
+/// Share of the latency in the seconds expected.
+pub(super) fn latency_share(situation: Situation, tool: Tool, bytes: u64) -> f64 {
+    let (latency, transfer) = parts(situation, tool, bytes);
+    latency / (latency + transfer)
+}
+
+/// Seconds of latency and of transfer.
+fn parts(situation: Situation, tool: Tool, bytes: u64) -> (f64, f64) {
     let table = match situation {
         Situation::Durable => &DURABLE,
         Situation::Relaxed => &RELAXED,
@@ -32,7 +44,7 @@ pub(super) fn ln_seconds(situation: Situation, tool: Tool, bytes: u64) -> f64 {
         Situation::Warm => &WARM,
     };
     let (micros, gigabytes) = table[tool as usize];
-    (micros * 1e-6 + bytes as f64 / (gigabytes * 1e9)).ln()
+    (micros * 1e-6, bytes as f64 / (gigabytes * 1e9))
 }
 
 #[cfg(test)]

@@ -16,8 +16,22 @@ pub(crate) const WRITE: Machine =
 pub(crate) const READ: Machine =
     [(120.0, 2.0), (90.0, 1.2), (60.0, 1.0), (400.0, 0.6), (150.0, 0.9)];
 
+/// Writing and reading where the page cache wins, the other way round than the built-in table has it.
+pub(crate) const CACHED: (Machine, Machine) = (
+    [(900.0, 0.4), (100.0, 1.1), (0.0, 0.0), (350.0, 0.5), (200.0, 0.8)],
+    [(800.0, 0.5), (120.0, 1.6), (150.0, 1.3), (500.0, 0.7), (300.0, 1.0)],
+);
+/// Writing and reading over a network: latencies of milliseconds, and hardly a difference for large
+/// objects.
+pub(crate) const REMOTE: (Machine, Machine) = (
+    [(9000.0, 0.11), (6000.0, 0.10), (0.0, 0.0), (12_000.0, 0.08), (7000.0, 0.105)],
+    [(3000.0, 0.11), (4000.0, 0.10), (8000.0, 0.05), (6000.0, 0.09), (3500.0, 0.115)],
+);
+
 /// How a made-up machine behaves.
 pub(crate) struct Recipe {
+    /// For writing and for reading.
+    pub(crate) machine: (Machine, Machine),
     pub(crate) steps: usize,
     /// Standard deviation of the logarithm.
     pub(crate) noise: f64,
@@ -40,7 +54,8 @@ pub(crate) fn record(recipe: &Recipe, seed: u64) -> Trace {
         let part = number as f64 / recipe.steps as f64;
         let size = SIZES[(random.next() >> 33) as usize % SIZES.len()];
         let mut time = |write: bool, tool: Tool| {
-            let (micros, gigabytes) = if write { WRITE } else { READ }[tool as usize];
+            let (micros, gigabytes) =
+                if write { recipe.machine.0 } else { recipe.machine.1 }[tool as usize];
             let expected = micros * 1e-6 + size as f64 / (gigabytes * 1e9);
             (tool, expected * (recipe.factor)(part, write, tool, size) * recipe.noise(&mut random))
         };

@@ -1,6 +1,6 @@
 //! How much of the oracles the policies reach on machines whose truth is known.
 
-use super::synthetic::{Recipe, record, steady};
+use super::synthetic::{CACHED, READ, REMOTE, Recipe, WRITE, record, steady};
 use super::*;
 
 /// What our algorithm must reach of the informed oracle on average, by seconds and by size, and how much
@@ -11,7 +11,8 @@ const SPREAD: f64 = 0.10;
 const SEEDS: std::ops::Range<u64> = 2000..2010;
 
 fn base() -> Recipe {
-    Recipe { steps: 6000, noise: 0.1, outliers: 0.0, factor: steady, phase: |_| 0, phases: 1 }
+    let (machine, factor) = ((WRITE, READ), steady);
+    Recipe { machine, steps: 6000, noise: 0.1, outliers: 0.0, factor, phase: |_| 0, phases: 1 }
 }
 
 fn third(part: f64) -> usize {
@@ -99,6 +100,18 @@ fn a_slow_drift_is_followed() {
     };
     let phase = |part: f64| (part * 20.0) as usize;
     reaches(TARGET, &Recipe { factor, phase, phases: 20, outliers: 0.02, ..base() });
+}
+
+#[test]
+fn a_machine_of_which_the_table_is_wrong_is_learned_and_its_change_is_noticed() {
+    let factor = |part: f64, _: bool, tool: Tool, _: u64| {
+        if part >= 0.5 && tool == Tool::Buffered { 3.0 } else { 1.0 }
+    };
+    let phase = |part: f64| usize::from(part >= 0.5);
+    let recipe = Recipe { factor, phase, phases: 2, noise: 0.2, outliers: 0.02, ..base() };
+    for machine in [CACHED, REMOTE] {
+        reaches(0.95, &Recipe { machine, ..recipe });
+    }
 }
 
 #[test]

@@ -151,17 +151,18 @@ impl Store for Remote {
         })?;
         let directory = directory(pattern);
         // A bucket may be large: what lies deeper is not asked for unless the pattern goes there.
-        let listed = match pattern[directory.len()..].contains('/') {
-            true => self.list(Path::new(directory))?,
-            false => self.level(Path::new(directory))?.objects,
+        let listed = if pattern[directory.len()..].contains('/') {
+            self.list(Path::new(directory))?
+        } else {
+            self.level(Path::new(directory))?.objects
         };
-        let matches = listed
+        let mut found: Vec<_> = listed
             .into_iter()
             .filter(|object| matcher.matches_with(object.location.as_ref(), HOW))
-            .map(|object| (PathBuf::from(object.location.as_ref()), object.size));
-        let mut matches: Vec<_> = matches.collect();
-        matches.sort_unstable();
-        Ok(matches)
+            .map(|object| (PathBuf::from(object.location.as_ref()), object.size))
+            .collect();
+        found.sort_unstable();
+        Ok(found)
     }
 
     fn sizes(&self, paths: &Names) -> Result<Vec<u64>> {

@@ -30,7 +30,7 @@ impl Refusal {
                 Error::new(Kind::Unsupported, "the store can't do what was asked")
             }
             _ if text.contains(METADATA) || text.contains("metadata.google") => self.credentials(),
-            _ => self.failed(error, &text),
+            _ => failed(error, &text),
         };
         // Only the text is kept: the error's inside is another crate's.
         told.caused_by(text)
@@ -40,25 +40,25 @@ impl Refusal {
         let told = format!("the store refuses our credentials; {}", self.scheme.credentials());
         Error::new(Kind::PermissionDenied, told)
     }
+}
 
-    fn failed(&self, error: &object_store::Error, text: &str) -> Error {
-        // object_store's own words for a server that ignores the range it was asked for.
-        if text.contains("non-partial response") {
-            let told = "the server can't send parts of a file; use one that knows HTTP ranges";
-            return Error::new(Kind::Unsupported, told);
+fn failed(error: &object_store::Error, text: &str) -> Error {
+    // object_store's own words for a server that ignores the range it was asked for.
+    if text.contains("non-partial response") {
+        let told = "the server can't send parts of a file; use one that knows HTTP ranges";
+        return Error::new(Kind::Unsupported, told);
+    }
+    match http_kind(error) {
+        Some(HttpErrorKind::Timeout) => {
+            let told = "the store doesn't answer in time; storage_options takes `timeout`, \
+                        `read_timeout` and `connect_timeout` (\"30 seconds\")";
+            Error::new(Kind::Timeout, told)
         }
-        match http_kind(error) {
-            Some(HttpErrorKind::Timeout) => {
-                let told = "the store doesn't answer in time; storage_options takes `timeout`, \
-                            `read_timeout` and `connect_timeout` (\"30 seconds\")";
-                Error::new(Kind::Timeout, told)
-            }
-            Some(HttpErrorKind::Connect) => {
-                let told = "can't connect to the store; check its endpoint and the network";
-                Error::new(Kind::Io, told).retryable(true)
-            }
-            _ => Error::new(Kind::Io, "the store failed").retryable(true),
+        Some(HttpErrorKind::Connect) => {
+            let told = "can't connect to the store; check its endpoint and the network";
+            Error::new(Kind::Io, told).retryable(true)
         }
+        _ => Error::new(Kind::Io, "the store failed").retryable(true),
     }
 }
 
