@@ -159,8 +159,8 @@ impl Unit {
 }
 
 const NAME: usize = 32;
-const FIGURE: usize = 12;
-const RATIO: usize = 10;
+const FIGURE: usize = 16;
+const RATIO: usize = 9;
 
 impl fmt::Display for Table {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
