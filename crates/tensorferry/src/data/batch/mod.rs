@@ -1,7 +1,7 @@
 //! Samples side by side.
 //!
 //! A batch is made of columns: one buffer for each array of its samples, in which sample after
-//! sample lies where torch expects it. While it is [in the making](making), many threads write to
+//! sample lies where torch expects it. While it is in the [`Making`], many threads write to
 //! it, each to a slot that is its own; once all are done, the columns are whole and nothing is copied
 //! any more.
 

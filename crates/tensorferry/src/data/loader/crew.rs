@@ -28,7 +28,7 @@ use crate::memory::process_id;
 use crate::plan::threads::Machine;
 use crate::sync::{Condvar, Mutex, MutexGuard, lock, wait};
 
-/// Threads that load and prepare; see the [module](self).
+/// Threads that load and prepare, for all loaders of a process.
 pub struct Crew {
     shared: Arc<Shared>,
     process: u32,

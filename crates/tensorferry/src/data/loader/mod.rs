@@ -10,7 +10,7 @@
 //! A [`Loader`] knows where samples lie and how they are prepared. A [`Run`] is one epoch of one
 //! consumer: batches are submitted as lists of indices and come out in that order. All runs of a
 //! process share one [`Crew`] of threads; each of its threads takes, again and again, the most urgent
-//! task of any [`Line`](line): loading or preparing one sample. How many may load at once, and for
+//! task of any line: loading or preparing one sample. How many may load at once, and for
 //! whom, is planned (`plan::threads`).
 //!
 //! **A sample's states**: *waiting* (in `to_load`), *loading*, *loaded* (in `to_prepare`, its bytes in
