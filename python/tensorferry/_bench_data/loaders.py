@@ -194,6 +194,8 @@ class Spdl:
         ]
         self._mean = torch.tensor(MEAN).view(1, 3, 1, 1) * 255
         self._std = torch.tensor(STD).view(1, 3, 1, 1) * 255
+        # A pipeline passes over what fails; without FFmpeg's libraries that is everything.
+        self._decode(self._files[0])
 
     def _decode(self, sample: tuple[str, int]) -> tuple[Any, int]:
         path, label = sample

@@ -23,6 +23,9 @@ from tensorferry._structure.dtypes import BY_NAME
 LOAD_AHEAD_BYTES = 256 << 20
 """Stored bytes that are read ahead of the threads that prepare them, at most."""
 
+REMOTE_THREADS = 16
+"""More threads for a remote dataset, unless told otherwise: as many reads as are under way."""
+
 CACHE_SHARE = 4
 """A remote dataset's cache takes this part of the free memory, unless told otherwise."""
 
@@ -47,7 +50,7 @@ class Core:
                 "seed": options.seed % (1 << 64),
                 "prepare_ahead": max(1, -(-options.ahead // max(1, options.num_workers))),
                 "load_ahead_bytes": LOAD_AHEAD_BYTES,
-                "workers": max(1, options.num_workers),
+                "workers": self._workers(),
                 "threads": options.threads,
                 "on_error": options.on_error,
                 "cache_policy": options.cache_policy,
@@ -56,6 +59,12 @@ class Core:
                 "decoded": options.cache == "decoded",
             },
         )
+
+    def _workers(self) -> int:
+        """Threads that wait for a network take no processor: there may be more of them."""
+        options = self._options
+        more = REMOTE_THREADS if self._is_remote and not options.workers_given else 0
+        return max(1, options.num_workers) + more
 
     def begin(self, epoch: int, *, seed: int, base_seed: int) -> Run:
         """Starts an epoch; in a forked child, with threads of its own."""

@@ -42,6 +42,8 @@ class Options:
     seed: int
     num_workers: int
     """Threads. The user's number, or a default that suits the machine."""
+    workers_given: bool
+    """Whether it is the user's."""
     ahead: int
     """Batches that are submitted at most before the first of them is taken; at least 1."""
     collate_fn: Callable[[Any], Any] | None

@@ -148,6 +148,7 @@ class DataLoader:
             transform=transform,
             seed=seed,
             num_workers=workers,
+            workers_given=num_workers is not None,
             ahead=max(1, workers * (factor or 0)),
             collate_fn=collate_fn,
             pin_memory=pin is not None,

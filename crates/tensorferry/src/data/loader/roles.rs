@@ -81,8 +81,10 @@ impl Roles {
         };
         let predicted = self.predict(&consumers, &next);
         for (at, line) in lines.iter().enumerate() {
-            let load = next.load.get(at).copied().unwrap_or(0);
-            line.work.tally.planned(load, next.prepare, predicted);
+            // Of a line that has nothing left to load, what was last planned for it is told.
+            if let Some(load) = next.load.get(at).filter(|_| consumers[at].is_busy()) {
+                line.work.tally.planned(*load, next.prepare, predicted);
+            }
         }
         self.split = next;
     }
