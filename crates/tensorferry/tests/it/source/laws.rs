@@ -62,7 +62,7 @@ fn every_source_keeps_the_laws() {
     write_all(folder.path(), &[("0.tar", &packed(one)), ("1.tar", &packed(two))]);
 
     let single: Vec<_> = samples.iter().map(|sample| vec![sample.clone()]).collect();
-    let pairs: Vec<_> = samples.iter().enumerate();
+    let pairs = samples.iter().enumerate();
     let pairs: Vec<_> =
         pairs.map(|(at, sample)| vec![sample.clone(), at.to_string().into_bytes()]).collect();
     let classes = opened(&json!({"kind": "folder", "root": format!("{root}/classes")})).unwrap();
