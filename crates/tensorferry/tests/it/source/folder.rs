@@ -80,7 +80,9 @@ fn classes_and_samples_are_numbered_as_torchvision_numbers_them() {
     let (folder, elsewhere) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     let root = folder.path();
     let far = elsewhere.path().join("far.jpg");
-    FILES.iter().for_each(|name| write_all(root, &[(name, name.as_bytes())]));
+    for name in FILES {
+        write_all(root, &[(name, name.as_bytes())]);
+    }
     write_all(root, &[("stray.jpg", b"in no class")]);
     fs::write(&far, b"far").unwrap();
     symlink(elsewhere.path(), root.join("linked")).unwrap();

@@ -64,6 +64,7 @@ fn serve(root: &Path) -> SocketAddr {
             tell.send(listener.local_addr().unwrap()).unwrap();
             loop {
                 let (socket, _) = listener.accept().await.unwrap();
+                socket.set_nodelay(true).unwrap();
                 let service = service.clone();
                 tokio::spawn(async move {
                     let http = auto::Builder::new(TokioExecutor::new());
@@ -121,6 +122,9 @@ impl Faults {
             return;
         }
         let server = TcpStream::connect(server).unwrap();
+        // Small answers would wait for one another.
+        client.set_nodelay(true).unwrap();
+        server.set_nodelay(true).unwrap();
         let (from, to) = (client.try_clone().unwrap(), server.try_clone().unwrap());
         thread::spawn(move || pass(from, to));
         pass(server, client);
@@ -236,7 +240,7 @@ fn a_server_that_stalls_is_given_up() {
     bucket.gate.faults.stalls.store(true, Ordering::SeqCst);
     let mut options = bucket.options();
     options["max_retries"] = json!("1");
-    options["read_timeout"] = json!("50 milliseconds");
+    options["read_timeout"] = json!("50ms");
     let spec = json!({"kind": "files", "paths": "s3://bucket/*.npy", "storage_options": options});
     let error = refused(&spec);
     assert_eq!(error.kind(), Kind::Timeout, "{error}");

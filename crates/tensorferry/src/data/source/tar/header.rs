@@ -39,7 +39,7 @@ impl<'a> Header<'a> {
         let header = Self(block);
         let stored = number(&block[148..156])?;
         // Some writers of old added up signed bytes.
-        if stored != header.sum(|byte| i64::from(byte)) as u64
+        if stored != header.sum(i64::from) as u64
             && stored != header.sum(|byte| i64::from(byte as i8)) as u64
         {
             return Err(corrupt("the checksum of a header is wrong"));

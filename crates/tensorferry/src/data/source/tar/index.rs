@@ -37,7 +37,7 @@ impl Index {
         let mut sample = Sample::default();
         loop {
             match members.next() {
-                Ok(Some(member)) => index.take(&mut sample, member, fields)?,
+                Ok(Some(member)) => index.take(&mut sample, &member, fields)?,
                 Ok(None) => break,
                 Err(error) if is_damage(&error) => {
                     // Whether more of the last sample was to come, nobody knows.
@@ -70,7 +70,7 @@ impl Index {
         })
     }
 
-    fn take(&mut self, sample: &mut Sample, member: Member, fields: &Fields) -> Result<()> {
+    fn take(&mut self, sample: &mut Sample, member: &Member, fields: &Fields) -> Result<()> {
         let Some((key, name)) = split(&member.name) else { return Ok(()) };
         if !sample.open || sample.key != key {
             self.close(sample)?;
@@ -79,7 +79,7 @@ impl Index {
         }
         for (at, place) in fields.of(&name) {
             match sample.found[at] {
-                Some((known, _, _)) if known == place => return Err(twice(&member)),
+                Some((known, _, _)) if known == place => return Err(twice(member)),
                 Some((known, _, _)) if known < place => {}
                 _ => sample.found[at] = Some((place, member.range.start, member.range.end)),
             }

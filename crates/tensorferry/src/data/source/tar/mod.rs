@@ -116,7 +116,7 @@ impl Tar {
         }
         // A field that has several names in the data has none that holds for all.
         let name = |(at, met): (usize, &u64)| {
-            if met.count_ones() == 1 { wanted.name(at, met.trailing_zeros() as usize) } else { "" }
+            if met.is_power_of_two() { wanted.name(at, met.trailing_zeros() as usize) } else { "" }
         };
         let fields = met.iter().enumerate().map(name).map(str::to_owned).collect();
         Self { shards, ends, wanted, fields, warnings }
@@ -222,6 +222,9 @@ impl Shard {
 
 #[cold]
 fn advised(error: Error) -> Error {
+    if !is_damage(&error) {
+        return error;
+    }
     let advice = "make the shard anew, or pass strict=False to take the samples before the damage";
     error.with("what to do", advice)
 }

@@ -26,7 +26,7 @@ const DEFAULTS: [(ClientConfigKey, &str); 3] = [
 /// How often a request is sent again after a server's error, a timeout or a lost connection.
 const RETRIES: usize = 3;
 /// And for how long.
-const RETRY_TIME: Duration = Duration::from_secs(120);
+const RETRY_TIME: Duration = Duration::from_mins(2);
 
 /// What is at the other end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -71,12 +71,11 @@ pub(super) fn open(scheme: Scheme, root: &str, options: &Options) -> Result<Arc<
     // A process has one TLS; if another part of it has chosen already, that choice is as good.
     let _ = rustls::crypto::ring::default_provider().install_default();
     let retry = retries(options)?;
-    let opened = match scheme {
+    match scheme {
         Scheme::S3 => open_s3(root, options, retry),
         Scheme::Google => open_google(root, options, retry),
         Scheme::Http => open_http(root, options, retry),
-    };
-    opened
+    }
 }
 
 fn open_s3(root: &str, options: &Options, retry: RetryConfig) -> Result<Arc<dyn ObjectStore>> {
