@@ -142,7 +142,7 @@ fn sources_in_a_bucket_keep_the_laws() {
     let mut expected = Vec::new();
     let mut members = Vec::new();
     for at in 0..6_usize {
-        let sample = vec![at as u8; at * 300_000];
+        let sample = vec![at as u8; at * 30_000];
         write_all(&bucket.path(), &[(&format!("set/{}/{at}.jpg", at / 3), &sample)]);
         members.push((format!("{at}.cls"), at.to_string().into_bytes()));
         members.push((format!("{at}.jpg"), sample.clone()));
