@@ -3,7 +3,7 @@
 mod files;
 mod folder;
 mod laws;
-#[cfg(feature = "remote")]
+#[cfg(all(feature = "remote", not(loom)))]
 mod remote;
 mod tar;
 

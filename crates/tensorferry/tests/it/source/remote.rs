@@ -64,6 +64,7 @@ fn serve(root: &Path) -> SocketAddr {
             tell.send(listener.local_addr().unwrap()).unwrap();
             loop {
                 let (socket, _) = listener.accept().await.unwrap();
+                socket.set_nodelay(true).unwrap();
                 let service = service.clone();
                 tokio::spawn(async move {
                     let http = auto::Builder::new(TokioExecutor::new());
@@ -121,6 +122,9 @@ impl Faults {
             return;
         }
         let server = TcpStream::connect(server).unwrap();
+        // Small answers would wait for one another.
+        client.set_nodelay(true).unwrap();
+        server.set_nodelay(true).unwrap();
         let (from, to) = (client.try_clone().unwrap(), server.try_clone().unwrap());
         thread::spawn(move || pass(from, to));
         pass(server, client);
@@ -138,7 +142,7 @@ fn sources_in_a_bucket_keep_the_laws() {
     let mut expected = Vec::new();
     let mut members = Vec::new();
     for at in 0..6_usize {
-        let sample = vec![at as u8; at * 300_000];
+        let sample = vec![at as u8; at * 30_000];
         write_all(&bucket.path(), &[(&format!("set/{}/{at}.jpg", at / 3), &sample)]);
         members.push((format!("{at}.cls"), at.to_string().into_bytes()));
         members.push((format!("{at}.jpg"), sample.clone()));

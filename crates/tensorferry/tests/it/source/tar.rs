@@ -148,8 +148,7 @@ fn long_names_are_read_in_every_dialect() {
     let (_folder, spec) = shard(&builder.into_inner().unwrap());
     let source = opened(&spec).unwrap();
     let keys = names(&*source, "").into_iter();
-    let keys: Vec<_> =
-        keys.into_iter().map(|name| name.split(": ").nth(1).unwrap().to_owned()).collect();
+    let keys: Vec<_> = keys.map(|name| name.split(": ").nth(1).unwrap().to_owned()).collect();
     assert_eq!(keys, [long.clone(), middling, "old".to_owned(), format!("{long}pax")]);
     let all: Vec<_> = (0..4).flat_map(|index| content(&*source, index)).collect();
     assert_eq!(all, [&b"gnu"[..], b"ustar", b"old", b"pax"]);
@@ -278,7 +277,7 @@ proptest! {
     ) {
         let members = members.into_iter().enumerate();
         let members: Vec<_> =
-            members.into_iter().map(|(at, (name, bytes))| (format!("{at}{name}.bin"), bytes)).collect();
+            members.map(|(at, (name, bytes))| (format!("{at}{name}.bin"), bytes)).collect();
         let bytes = packed(&members);
         let (samples, damage) = scan_tar(&bytes, &fields(&["bin"])).unwrap();
         prop_assert!(damage.is_none());

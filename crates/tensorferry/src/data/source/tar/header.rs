@@ -55,6 +55,8 @@ impl<'a> Header<'a> {
 
     pub fn kind(self) -> Type {
         match self.0[156] {
+            // A directory of old is a file whose name ends in a slash: no part of a sample. So may
+            // a name be that was cut at its hundredth byte and stands whole in front of it.
             b'0' | 0 | b'7' => Type::File,
             b'L' => Type::LongName,
             b'x' | b'X' => Type::Extended,

@@ -20,7 +20,6 @@ use futures_util::{StreamExt, TryStreamExt, stream};
 use object_store::path::Path as Key;
 use object_store::{GetOptions, ListResult, ObjectMeta, ObjectStore, ObjectStoreExt};
 
-use self::refusal::Refusal;
 use self::settings::Scheme;
 use super::local::HOW;
 use super::{Names, Object, Options, Store, changed, gather};
@@ -87,7 +86,7 @@ impl Remote {
 
     #[cold]
     fn refused(&self, path: &Path, error: &object_store::Error) -> Error {
-        Refusal { scheme: self.scheme }.told(error).with("object", self.name(path))
+        refusal::told(self.scheme, error).with("object", self.name(path))
     }
 
     fn refuse_listing(&self) -> Result<()> {
@@ -156,11 +155,11 @@ impl Store for Remote {
         } else {
             self.level(Path::new(directory))?.objects
         };
-        let mut found: Vec<_> = listed
+        let found = listed
             .into_iter()
             .filter(|object| matcher.matches_with(object.location.as_ref(), HOW))
-            .map(|object| (PathBuf::from(object.location.as_ref()), object.size))
-            .collect();
+            .map(|object| (PathBuf::from(object.location.as_ref()), object.size));
+        let mut found: Vec<_> = found.collect();
         found.sort_unstable();
         Ok(found)
     }

@@ -11,45 +11,38 @@ use crate::error::{Error, Kind};
 /// credentials were given.
 const METADATA: &str = "169.254.169.254";
 
-/// Tells the answers of a store.
-pub(super) struct Refusal {
-    pub scheme: Scheme,
+/// The error of a store as callers know it.
+pub(super) fn told(scheme: Scheme, error: &object_store::Error) -> Error {
+    use object_store::Error as Answer;
+    let text = error.to_string();
+    let told = match error {
+        Answer::NotFound { .. } => missing(),
+        Answer::PermissionDenied { .. } | Answer::Unauthenticated { .. } => credentials(scheme),
+        Answer::NotSupported { .. } if text.contains("Range request") => {
+            let told = "the server can't send parts of a file; use one that knows HTTP ranges";
+            Error::new(Kind::Unsupported, told)
+        }
+        Answer::NotSupported { .. } | Answer::NotImplemented { .. } => {
+            Error::new(Kind::Unsupported, "the store can't do what was asked")
+        }
+        _ if text.contains(METADATA) || text.contains("metadata.google") => credentials(scheme),
+        _ => match status(&text) {
+            Some(401 | 403) => credentials(scheme),
+            Some(404) => missing(),
+            _ => failed(error),
+        },
+    };
+    // Only the text is kept: the error's inside is another crate's.
+    told.caused_by(text)
 }
 
-impl Refusal {
-    /// The error as callers know it.
-    pub fn told(&self, error: &object_store::Error) -> Error {
-        use object_store::Error as Answer;
-        let text = error.to_string();
-        let says = |words: &&str| text.contains(*words);
-        let told = match error {
-            Answer::NotFound { .. } => {
-                Error::new(Kind::NotFound, "the object is not there, or not any more")
-            }
-            Answer::PermissionDenied { .. } | Answer::Unauthenticated { .. } => self.credentials(),
-            _ if ["non-partial response", "Range request not supported"].iter().any(says) => {
-                let told = "the server can't send parts of a file; use one that knows HTTP ranges";
-                Error::new(Kind::Unsupported, told)
-            }
-            Answer::NotSupported { .. } | Answer::NotImplemented { .. } => {
-                Error::new(Kind::Unsupported, "the store can't do what was asked")
-            }
-            // A list that fails is told as an error of any kind: only the text has the status.
-            _ if ["status code: 401", "status code: 403"].iter().any(says) => self.credentials(),
-            _ if text.contains("status code: 404") => {
-                Error::new(Kind::NotFound, "the bucket or directory is not there")
-            }
-            _ if text.contains(METADATA) || text.contains("metadata.google") => self.credentials(),
-            _ => failed(error),
-        };
-        // Only the text is kept: the error's inside is another crate's.
-        told.caused_by(text)
-    }
+fn missing() -> Error {
+    Error::new(Kind::NotFound, "the object or its bucket is not there, or not any more")
+}
 
-    fn credentials(&self) -> Error {
-        let told = format!("the store refuses our credentials; {}", self.scheme.credentials());
-        Error::new(Kind::PermissionDenied, told)
-    }
+fn credentials(scheme: Scheme) -> Error {
+    let told = format!("the store refuses our credentials; {}", scheme.credentials());
+    Error::new(Kind::PermissionDenied, told)
 }
 
 fn failed(error: &object_store::Error) -> Error {
@@ -65,6 +58,13 @@ fn failed(error: &object_store::Error) -> Error {
         }
         _ => Error::new(Kind::Io, "the store failed").retryable(true),
     }
+}
+
+/// The status in the text of an error. A list that is refused keeps it nowhere else that we can
+/// reach.
+fn status(text: &str) -> Option<u16> {
+    let (_, rest) = text.split_once("status code: ")?;
+    rest.get(..3)?.parse().ok()
 }
 
 /// What the client says at the bottom of an error, if it was the client.
