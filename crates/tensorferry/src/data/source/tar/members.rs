@@ -53,15 +53,7 @@ impl<'a> Members<'a> {
                 Type::Extended => long.read(self.extended(range)?)?,
                 Type::Sparse => return Err(sparse()),
                 Type::File if long.sparse => return Err(sparse()),
-                Type::File => {
-                    let name = long.name.take().unwrap_or(name);
-                    // So were directories told before there was a letter for them. The name has to
-                    // be the whole one: cut at its hundredth byte, any may end in a slash.
-                    if !name.ends_with(b"/") {
-                        return Ok(Some(Member { name, range }));
-                    }
-                    long = Attributes::default();
-                }
+                Type::File => return Ok(Some(Member { name: long.name.unwrap_or(name), range })),
                 Type::Other => long = Attributes::default(),
             }
         }

@@ -118,7 +118,11 @@ impl Tar {
         // A field that has several names in the data has none that holds for all, unless all are of
         // pictures: their content tells them apart.
         let name = |(at, met): (usize, &u64)| {
-            if met.is_power_of_two() { wanted.name(at, met.trailing_zeros() as usize) } else { "" }
+            let places = (0..u64::BITS as usize).filter(|place| met >> place & 1 == 1);
+            let mut names = places.map(|place| wanted.name(at, place));
+            let first = names.next().unwrap_or_default();
+            let is_picture = |name: &str| PICTURES.contains(&name);
+            if names.all(|name| is_picture(name) && is_picture(first)) { first } else { "" }
         };
         let fields = met.iter().enumerate().map(name).map(str::to_owned).collect();
         Self { shards, ends, wanted, fields, warnings }
