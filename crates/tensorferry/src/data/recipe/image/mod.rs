@@ -20,8 +20,8 @@
 //! where their libraries differ in version. Resizing agrees to one level, and to three with
 //! `lanczos`: both round to bytes between their passes, in another order. Numbers are the same to the
 //! last bit in float32. With `fast`, large JPEG pictures that become less than half as large in both
-//! directions are made smaller while they are decoded; the result then differs by about a level on
-//! average, and by more along sharp edges, which is why it has to be asked for.
+//! directions are made smaller while they are decoded; the result then differs by one to three levels
+//! on average, and by some twenty at most, which is why it has to be asked for.
 //!
 //! # Damage
 //!
