@@ -11,7 +11,6 @@ from pathlib import Path
 
 import pytest
 
-
 # A run in the background of a shell is started with interrupts ignored, and so would be every
 # process that tests start and interrupt.
 signal.signal(signal.SIGINT, signal.default_int_handler)
