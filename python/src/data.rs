@@ -50,18 +50,6 @@ impl Source {
         self.0.name(index)
     }
 
-    /// The stored bytes of a sample, by field.
-    fn fetch<'py>(&self, py: Python<'py>, index: usize) -> PyResult<Vec<Bound<'py, PyBytes>>> {
-        let raw = guarded(py, || self.0.fetch(index)?.in_memory())?;
-        let field = |at| raw.field(at).all().map_err(|error| exception(py, &error));
-        (0..raw.len()).map(|at| Ok(PyBytes::new(py, &field(at)?))).collect()
-    }
-
-    /// How many bytes a sample has in storage.
-    fn bytes(&self, index: usize) -> u64 {
-        self.0.bytes(index)
-    }
-
     /// The label of a sample: an int, a float or None.
     fn label<'py>(&self, py: Python<'py>, index: usize) -> PyResult<Bound<'py, PyAny>> {
         Ok(match self.0.label(index) {
@@ -69,11 +57,6 @@ impl Source {
             Label::Int(label) => label.into_pyobject(py)?.into_any(),
             Label::Float(label) => label.into_pyobject(py)?.into_any(),
         })
-    }
-
-    /// The endings of the fields.
-    fn fields(&self) -> Vec<String> {
-        self.0.fields().to_vec()
     }
 
     /// The names of the classes, by label; empty when there are none.
@@ -160,11 +143,6 @@ impl Loader {
             let orders = orders.into_iter().map(|order| order.into_iter().map(index).collect());
             self.0.foresee(epoch, &orders.collect::<Result<Vec<_>>>()?)
         })
-    }
-
-    /// Other nodes' caches to ask before the source.
-    fn join(&self, peer: &Self) {
-        self.0.cache().join(Arc::clone(peer.0.cache()) as Arc<dyn cache::Tier>);
     }
 
     /// Numbers since the beginning, as JSON.

@@ -4,6 +4,7 @@ use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use pyo3::prelude::*;
+use tensorferry::error::panic_text;
 use tensorferry::{Error, Kind, Result};
 
 use crate::errors::exception;
@@ -22,11 +23,7 @@ pub fn guarded<T: Send>(py: Python<'_>, work: impl FnOnce() -> Result<T> + Send)
 }
 
 fn internal(panic: &(dyn Any + Send)) -> Error {
-    let message = panic
-        .downcast_ref::<&str>()
-        .copied()
-        .or_else(|| panic.downcast_ref::<String>().map(String::as_str))
-        .unwrap_or("a panic without a message");
+    let message = panic_text(panic);
     Error::new(Kind::Internal, format!("tensorferry has a bug, please report it: {message}"))
 }
 

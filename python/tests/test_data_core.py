@@ -336,3 +336,8 @@ def test_a_zip_that_is_damaged_is_an_error(tmp_path: Path) -> None:
     path.write_bytes(path.read_bytes()[:500])
     with pytest.raises(ferry.Error, match=r"a\.npz"):
         next(iter(ferry.DataLoader(Files([str(path)]))))
+
+
+def test_settings_of_a_store_are_not_passed_over_in_silence(numbers: list[str]) -> None:
+    with pytest.raises(ferry.InvalidInput, match="belongs to the dataset"):
+        ferry.DataLoader(Files(numbers), storage_options={"region": "moon"})

@@ -216,7 +216,8 @@ def test_no_write_to_a_file_opened_for_reading(tmp_path: Path) -> None:
 def test_waiting_with_a_timeout_leaves_the_operation_usable(tmp_path: Path) -> None:
     with ferry.Engine() as engine:
         file = engine.open(tmp_path / "a", "x")
-        writes = [file.write(torch.zeros(1 << 22), number << 24) for number in range(64)]
+        zeros = torch.zeros(1 << 22)  # made once: making one anew takes as long as writing it
+        writes = [file.write(zeros, number << 24) for number in range(64)]
         with pytest.raises(ferry.Timeout, match="the operation was not done within") as caught:
             writes[-1].wait(0)  # behind a gibibyte of other writes
         assert isinstance(caught.value, TimeoutError)

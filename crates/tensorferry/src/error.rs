@@ -5,6 +5,7 @@
 //! a sentence ("write failed"), named context (`file`, `offset`, ...) and the cause. The Python
 //! binding maps each [`Kind`] to an exception class of the same name.
 
+use std::any::Any;
 use std::fmt;
 
 use rustix::io::Errno;
@@ -203,6 +204,13 @@ impl Error {
     pub fn context(&self) -> impl Iterator<Item = (&'static str, &str)> {
         self.0.context.iter().map(|(name, value)| (*name, value.as_str()))
     }
+}
+
+/// What a panic said, for those who turn one into an error.
+pub fn panic_text(panic: &(dyn Any + Send)) -> &str {
+    let fixed = panic.downcast_ref::<&str>().copied();
+    let made = || panic.downcast_ref::<String>().map(String::as_str);
+    fixed.or_else(made).unwrap_or("a panic without a message")
 }
 
 impl fmt::Display for Error {

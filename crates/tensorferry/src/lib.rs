@@ -82,6 +82,7 @@ pub mod metrics;
 pub mod plan;
 pub mod size;
 mod sync;
+mod threads;
 pub mod trace;
 
 pub use error::{Error, Kind, Result};

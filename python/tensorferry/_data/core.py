@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import weakref
 from collections import deque
@@ -29,11 +30,28 @@ REMOTE_THREADS = 16
 CACHE_SHARE = 4
 """A remote dataset's cache takes this part of the free memory, unless told otherwise."""
 
+PLAIN = {
+    "seed": 0,
+    "prepare_ahead": 1,
+    "load_ahead_bytes": LOAD_AHEAD_BYTES,
+    "workers": 1,
+    "threads": "auto",
+    "on_error": "raise",
+    "cache_policy": "belady",
+    "cache_bytes": 0,
+    "cache_dir": None,
+    "decoded": False,
+}
+"""How the core loads, but for what a loader says."""
+
 
 class Core:
     """Hands indices to the core's threads, and makes tensors of what comes back."""
 
     def __init__(self, source: _lib.Source, options: Options, *, is_remote: bool) -> None:
+        if options.storage_options:
+            what = "storage_options= belongs to the dataset that opens the store"
+            raise InvalidInput(f"{what}: ImageFolder(root, storage_options=...)")
         self._source, self._options, self._is_remote = source, options, is_remote
         self._orders: Sequence[torch.Tensor] = ()
         self._runs: weakref.WeakSet[CoreRun] = weakref.WeakSet()
@@ -43,22 +61,19 @@ class Core:
 
     def _make(self) -> _lib.Loader:
         options = self._options
-        return _lib.Loader(
-            self._source,
-            _steps(options.transform, options.max_pixels),
-            {
-                "seed": options.seed % (1 << 64),
-                "prepare_ahead": max(1, -(-options.ahead // max(1, options.num_workers))),
-                "load_ahead_bytes": LOAD_AHEAD_BYTES,
-                "workers": self._workers(),
-                "threads": options.threads,
-                "on_error": options.on_error,
-                "cache_policy": options.cache_policy,
-                "cache_bytes": _cache_bytes(options.cache_limit, is_remote=self._is_remote),
-                "cache_dir": _cache_dir(options),
-                "decoded": options.cache == "decoded",
-            },
-        )
+        steps = _steps(options.transform, options.max_pixels)
+        how = {
+            "seed": options.seed % (1 << 64),
+            "prepare_ahead": max(1, -(-options.ahead // max(1, options.num_workers))),
+            "workers": self._workers(),
+            "threads": options.threads,
+            "on_error": options.on_error,
+            "cache_policy": options.cache_policy,
+            "cache_bytes": _cache_bytes(options.cache_limit, is_remote=self._is_remote),
+            "cache_dir": _cache_dir(options),
+            "decoded": options.cache == "decoded",
+        }
+        return _lib.Loader(self._source, steps, {**PLAIN, **how})
 
     def _workers(self) -> int:
         """Threads that wait for a network take no processor: there may be more of them."""
@@ -198,19 +213,7 @@ def _known(seconds: float | None) -> dict[str, float]:
 
 def one(source: _lib.Source, index: int) -> Any:
     """One sample, in the caller's turn."""
-    how = {
-        "seed": 0,
-        "prepare_ahead": 1,
-        "load_ahead_bytes": LOAD_AHEAD_BYTES,
-        "workers": 1,
-        "threads": "auto",
-        "on_error": "raise",
-        "cache_policy": "belady",
-        "cache_bytes": 0,
-        "cache_dir": None,
-        "decoded": False,
-    }
-    run = _lib.Loader(source, [], how).begin(0)
+    run = _lib.Loader(source, [], PLAIN).begin(0)
     run.submit([index])
     _, labels, columns, *_ = run.next()
     return _alone(_structure(columns, labels))
@@ -255,10 +258,7 @@ def _structure(columns: Sequence[Any], labels: Any) -> Any:
         value = content[0]
         if len(content) == 3:
             dtype, shape, memory = content
-            size = BY_NAME[dtype].itemsize
-            each = size
-            for side in shape:
-                each *= side
+            each = BY_NAME[dtype].itemsize * math.prod(shape)
             count = len(memory) // each if each else 0
             value = tensor(dtype, [count, *shape], memory)
         if member:

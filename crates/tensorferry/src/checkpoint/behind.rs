@@ -22,11 +22,11 @@ use std::time::Duration;
 use super::feed::{Feed, Source, Staged, Writes};
 use super::header::Header;
 use super::save::{Options, Output, Report, WINDOWS_MAX};
-use super::threads::on_threads;
 use crate::error::{Error, Kind, Result};
 use crate::io::{Engine, Pending, Priority, promise};
 use crate::memory::populate;
 use crate::sync::{Condvar, Mutex, MutexGuard, lock, wait};
+use crate::threads::on_threads;
 use crate::trace;
 
 /// A save whose tensors are staged.

@@ -20,7 +20,6 @@ use super::extent::{EXTENT_BYTES, Extent, extents};
 use super::header::{Header, Tensor};
 use super::save::WINDOWS_MAX;
 use super::structure::{STRUCTURE, Structure};
-use super::threads::{on_threads, threads_for};
 use super::tool::{Buffered, Direct, Reader, Tool, is_warm};
 use super::window::{Segment, WINDOW_BYTES, Windows};
 use crate::codec::checksum::{Combiner, crc32c};
@@ -28,6 +27,7 @@ use crate::error::{Error, Kind, Result};
 use crate::io::{Engine, Pending, Priority};
 use crate::memory::{ALIGNMENT, Block, Buffer, Mapped, Parts};
 use crate::sync::{Mutex, lock};
+use crate::threads::{on_threads, threads_for};
 use crate::trace;
 
 /// The first read of a file: holds the header of most.

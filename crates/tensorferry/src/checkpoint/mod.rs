@@ -60,7 +60,6 @@ mod save;
 mod structure;
 #[cfg(test)]
 mod tests;
-mod threads;
 mod tool;
 mod turn;
 mod window;

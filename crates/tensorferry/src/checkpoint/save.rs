@@ -20,7 +20,6 @@ use super::checksums::{CHECKSUMS, seal};
 use super::draft::Draft;
 use super::feed::{Feed, Source, Staged, Writes};
 use super::header::{DATA_ALIGNMENT, Header};
-use super::threads::{on_threads, threads_for};
 use super::tool::{Direct, Tool};
 use super::window::WINDOW_BYTES;
 use crate::codec::checksum::Combiner;
@@ -28,6 +27,7 @@ use crate::error::{Error, Kind, Result};
 use crate::io::{Engine, Pending, Priority};
 use crate::memory::{Block, Buffer, Pool};
 use crate::sync::{Mutex, lock};
+use crate::threads::{on_threads, threads_for};
 use crate::trace;
 
 /// Windows in memory during a [`save`]: 36 MiB, a little more than an engine has under way.

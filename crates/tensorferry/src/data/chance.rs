@@ -74,6 +74,12 @@ mod tests {
     }
 
     #[test]
+    fn the_hash_is_the_one_by_which_the_python_package_chooses_substitutes() {
+        assert_eq!(Chance::hash(&[0, 0, 0, 0]) % 1000, 776);
+        assert_eq!(Chance::hash(&[1, 2, 3, 4]) % 1_000_000_000_000, 949_593_934_587);
+    }
+
+    #[test]
     fn the_first_numbers_never_change() {
         let mut chance = Chance::of(0, 0, 0);
         assert_eq!([chance.draw(), chance.draw()], FIRST);

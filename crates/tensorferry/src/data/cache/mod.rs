@@ -66,6 +66,7 @@ pub struct Cache {
     disk: Option<Mutex<Disk>>,
     peers: Mutex<Vec<Arc<dyn Tier>>>,
     pub(super) decoded: bool,
+    is_off: bool,
     len: u64,
 }
 
@@ -87,13 +88,14 @@ impl Cache {
             disk: disk.transpose()?.map(Mutex::new),
             peers: Mutex::new(Vec::new()),
             decoded: config.decoded,
+            is_off: config.memory_bytes == 0 && config.disk.is_none(),
             len,
         })
     }
 
     /// Whether anything could ever be kept.
     pub fn is_off(&self) -> bool {
-        self.disk.is_none() && lock(&self.memory).shelf.capacity() == 0
+        self.is_off
     }
 
     /// Another node, to be asked before the backend is.
@@ -140,9 +142,9 @@ impl Cache {
     }
 
     fn find_in_memory(&self, id: u32, now: Moment) -> Option<Raw> {
+        let raw = lock(&self.memory).held.get(&id).cloned()?;
         let use_ = self.use_of(id, now);
         let mut memory = lock(&self.memory);
-        let raw = memory.held.get(&id).cloned()?;
         if !memory.shelf.touch(id, &use_) {
             memory.held.remove(&id);
         }
@@ -151,10 +153,10 @@ impl Cache {
 
     fn find_on_disk(&self, id: u32, now: Moment) -> Option<Raw> {
         let disk = self.disk.as_ref()?;
-        let use_ = self.use_of(id, now);
         let reading = lock(disk).find(id)?;
         // Read without the lock: other threads find theirs meanwhile.
         let raw = reading.read();
+        let use_ = self.use_of(id, now);
         lock(disk).found(id, raw.is_some(), &use_);
         raw
     }

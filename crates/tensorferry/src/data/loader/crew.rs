@@ -32,7 +32,6 @@ use crate::sync::{Condvar, Mutex, MutexGuard, lock, wait};
 pub struct Crew {
     shared: Arc<Shared>,
     process: u32,
-    mode: Mode,
 }
 
 pub(super) struct Shared {
@@ -70,20 +69,15 @@ impl Crew {
             closed: false,
         };
         let shared = Shared { state: Mutex::new(state), work: Condvar::new() };
-        Ok(Arc::new(Self { shared: Arc::new(shared), process: process_id(), mode }))
-    }
-
-    /// How its threads are divided.
-    pub fn mode(&self) -> Mode {
-        self.mode
+        Ok(Arc::new(Self { shared: Arc::new(shared), process: process_id() }))
     }
 
     /// A new consumer.
-    pub(super) fn join(&self, work: Arc<Work>, epoch: u32, passed: u64) -> Result<u64> {
+    pub(super) fn join(&self, work: Arc<Work>, epoch: u32) -> Result<u64> {
         let mut state = self.lock()?;
         let id = state.next_line;
         state.next_line += 1;
-        state.lines.push(Line::new(id, work, epoch, passed));
+        state.lines.push(Line::new(id, work, epoch));
         state.replan();
         self.man(&mut state)?;
         Ok(id)

@@ -74,7 +74,7 @@ const LATEST: f64 = 0.2;
 const SAMPLES_ASKED: usize = 64;
 
 impl Line {
-    pub fn new(id: u64, work: Arc<Work>, epoch: u32, passed: u64) -> Self {
+    pub fn new(id: u64, work: Arc<Work>, epoch: u32) -> Self {
         Self {
             id,
             work,
@@ -85,7 +85,7 @@ impl Line {
             epoch,
             open: VecDeque::new(),
             first: 0,
-            passed,
+            passed: 0,
             to_load: BTreeSet::new(),
             to_prepare: BTreeMap::new(),
             ahead_bytes: 0,

@@ -36,7 +36,7 @@ pub type Handed = (Option<Batch>, Vec<Fault>);
 
 impl Run {
     pub(super) fn new(crew: Arc<Crew>, work: Arc<Work>, epoch: u32) -> Result<Self> {
-        let line = crew.join(Arc::clone(&work), epoch, 0)?;
+        let line = crew.join(Arc::clone(&work), epoch)?;
         Ok(Self { crew, work, line, clock: Mutex::default() })
     }
 

@@ -12,7 +12,7 @@ use crate::data::chance::Chance;
 use crate::data::recipe::{Recipe, Scratch};
 use crate::data::sample::Raw;
 use crate::data::source::Source;
-use crate::error::{Error, Kind, Result};
+use crate::error::{Error, Kind, Result, panic_text};
 use crate::plan::eviction::Moment;
 use crate::trace;
 
@@ -116,8 +116,7 @@ impl Work {
 /// A panic in a decoder becomes an error of its sample.
 fn guarded<T>(work: impl FnOnce() -> Result<T>) -> Result<T> {
     catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|panic| {
-        let text = panic.downcast_ref::<&str>().map(ToString::to_string);
-        let text = text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_default();
+        let text = panic_text(&*panic);
         Err(Error::new(Kind::Internal, format!("preparing a sample panicked: {text}")))
     })
 }

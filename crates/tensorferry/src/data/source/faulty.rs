@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::{Label, Source};
+use super::{Around, Source};
 use crate::data::sample::Raw;
 use crate::error::{Error, Kind, Result};
 use crate::sync::{Condvar, Mutex, lock, wait};
@@ -63,32 +63,12 @@ impl Faulty {
     }
 }
 
-impl Source for Faulty {
-    fn len(&self) -> usize {
-        self.source.len()
+impl Around for Faulty {
+    fn inner(&self) -> &dyn Source {
+        &*self.source
     }
 
-    fn name(&self, index: usize) -> String {
-        self.source.name(index)
-    }
-
-    fn bytes(&self, index: usize) -> u64 {
-        self.source.bytes(index)
-    }
-
-    fn fields(&self) -> &[String] {
-        self.source.fields()
-    }
-
-    fn label(&self, index: usize) -> Label {
-        self.source.label(index)
-    }
-
-    fn classes(&self) -> &[String] {
-        self.source.classes()
-    }
-
-    fn fetch(&self, index: usize) -> Result<Raw> {
+    fn fetch_around(&self, index: usize) -> Result<Raw> {
         let failed =
             |kind| Error::new(kind, "a fault was asked for").with("sample", self.name(index));
         let raw = || self.source.fetch(index).and_then(|raw| raw.in_memory());

@@ -75,6 +75,49 @@ pub trait Source: Send + Sync {
     fn fetch(&self, index: usize) -> Result<Raw>;
 }
 
+/// A source around another one, of which only fetching differs.
+pub trait Around: Send + Sync {
+    /// The other one.
+    fn inner(&self) -> &dyn Source;
+
+    /// The stored bytes of a sample, as [`Source::fetch`].
+    fn fetch_around(&self, index: usize) -> Result<Raw>;
+}
+
+impl<T: Around> Source for T {
+    fn len(&self) -> usize {
+        self.inner().len()
+    }
+
+    fn name(&self, index: usize) -> String {
+        self.inner().name(index)
+    }
+
+    fn bytes(&self, index: usize) -> u64 {
+        self.inner().bytes(index)
+    }
+
+    fn fields(&self) -> &[String] {
+        self.inner().fields()
+    }
+
+    fn label(&self, index: usize) -> Label {
+        self.inner().label(index)
+    }
+
+    fn classes(&self) -> &[String] {
+        self.inner().classes()
+    }
+
+    fn warnings(&self) -> &[String] {
+        self.inner().warnings()
+    }
+
+    fn fetch(&self, index: usize) -> Result<Raw> {
+        self.fetch_around(index)
+    }
+}
+
 /// What a source knows about a sample beside its bytes.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Label {

@@ -1,9 +1,9 @@
 //! Work on many things that a few threads do side by side, as when a list is made.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::thread;
 
 use crate::error::Result;
+use crate::threads::on_threads;
 
 /// Does `work` for every number below `count` on up to `threads` threads. Gives the results in
 /// order, or the failure with the lowest number among those that happened; after a failure nothing
@@ -15,7 +15,7 @@ pub(super) fn side_by_side<T: Send>(
 ) -> Result<Vec<T>> {
     let next = AtomicUsize::new(0);
     let failed = AtomicBool::new(false);
-    let one = || {
+    let take = || {
         let mut done = Vec::new();
         while !failed.load(Ordering::Relaxed) {
             let at = next.fetch_add(1, Ordering::Relaxed);
@@ -26,18 +26,10 @@ pub(super) fn side_by_side<T: Send>(
             failed.fetch_or(result.is_err(), Ordering::Relaxed);
             done.push((at, result));
         }
-        done
+        Ok(done)
     };
-    let mut all = thread::scope(|scope| {
-        // Where the system gives no more threads, those that there are do all the work.
-        let start = |_| thread::Builder::new().spawn_scoped(scope, one).ok();
-        let others: Vec<_> = (1..threads.min(count)).map_while(start).collect();
-        let mut all = one();
-        for other in others {
-            all.extend(other.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)));
-        }
-        all
-    });
+    let done = on_threads(threads.min(count), take)?;
+    let mut all: Vec<_> = done.into_iter().flatten().collect();
     all.sort_unstable_by_key(|(at, _)| *at);
     all.into_iter().map(|(_, result)| result).collect()
 }

@@ -5,7 +5,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::{Label, Source};
+use super::{Around, Source};
 use crate::data::sample::Raw;
 use crate::device::link::{Link, Speed};
 use crate::error::{Error, Result};
@@ -31,36 +31,12 @@ impl Throttled {
     }
 }
 
-impl Source for Throttled {
-    fn len(&self) -> usize {
-        self.source.len()
+impl Around for Throttled {
+    fn inner(&self) -> &dyn Source {
+        &*self.source
     }
 
-    fn name(&self, index: usize) -> String {
-        self.source.name(index)
-    }
-
-    fn bytes(&self, index: usize) -> u64 {
-        self.source.bytes(index)
-    }
-
-    fn fields(&self) -> &[String] {
-        self.source.fields()
-    }
-
-    fn label(&self, index: usize) -> Label {
-        self.source.label(index)
-    }
-
-    fn classes(&self) -> &[String] {
-        self.source.classes()
-    }
-
-    fn warnings(&self) -> &[String] {
-        self.source.warnings()
-    }
-
-    fn fetch(&self, index: usize) -> Result<Raw> {
+    fn fetch_around(&self, index: usize) -> Result<Raw> {
         let raw = self.source.fetch(index)?;
         let slot = lock(&self.link).reserve(self.since.elapsed(), raw.bytes());
         let arrival = slot.done.saturating_add(self.latency);

@@ -8,13 +8,13 @@ use crate::error::Result;
 const THREADS_MAX: usize = 4;
 
 /// How many threads are worth their start for so many pieces of work.
-pub(super) fn threads_for(pieces: usize) -> usize {
+pub(crate) fn threads_for(pieces: usize) -> usize {
     let cores = thread::available_parallelism().map_or(1, usize::from);
     pieces.min(cores).clamp(1, THREADS_MAX)
 }
 
 /// Runs `work` on this thread and on others beside it; what each gave, or the first failure.
-pub(super) fn on_threads<T: Send>(
+pub(crate) fn on_threads<T: Send>(
     threads: usize,
     work: impl Fn() -> Result<T> + Sync,
 ) -> Result<Vec<T>> {
