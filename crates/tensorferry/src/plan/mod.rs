@@ -10,10 +10,12 @@
 //! | [`tools`] | which way an object takes to and from a file |
 //! | [`order`] | which sample comes when, as torch does |
 //! | [`eviction`] | which samples stay near |
+//! | [`offload`] | which activations leave memory between forward and backward |
 //! | [`threads`] | how many threads load, for whom, and how many prepare |
-//! | [`simulate`] | what all of that amounts to in a cluster |
+//! | [`simulate`] | what that amounts to in a cluster, or in a training step |
 
 pub mod eviction;
+pub mod offload;
 pub mod order;
 pub mod simulate;
 pub mod threads;

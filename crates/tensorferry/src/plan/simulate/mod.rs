@@ -1,7 +1,9 @@
-//! Plans replayed in a cluster that does not exist.
+//! Plans replayed on machines that do not exist.
 //!
 //! | what | module |
 //! |---|---|
+//! | a training step whose activations go to disk and come back | [`activations`] |
 //! | caches of any number of nodes, over a run of some epochs | [`cache`] |
 
+pub mod activations;
 pub mod cache;
