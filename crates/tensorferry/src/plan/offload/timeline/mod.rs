@@ -1,0 +1,63 @@
+//! The least stall that is found in the simulator.
+//!
+//! Moving a tensor shifts every transfer after it, so there is no formula for what a choice costs: it is
+//! tried. The search *starts* from the paper's plan and from plans that keep tensors by simple orders (last
+//! saved, largest, least encodable, ...) up to some part of the budget, and *climbs* from the best: one
+//! tensor moves, or one moves and others move the other way so that as much is kept as before. What makes
+//! the simulated step better stays. When nothing does, it is shaken and climbs again.
+//!
+//! *States.* None but the best so far. Random moves come from a fixed seed, so that the same profile and
+//! budget give the same plan.
+//!
+//! *Bounds.* [`SIMULATED_TENSORS_MAX`] over all runs, and [`RUNS`] of them.
+
+mod climb;
+mod score;
+mod starts;
+mod why;
+
+use super::plan::{Choice, Place};
+use super::profile::Profile;
+use crate::plan::simulate::activations::Simulator;
+
+/// Tensors of all simulated steps together: bounds the time of the search.
+pub const SIMULATED_TENSORS_MAX: usize = 3_000_000;
+/// Simulated steps of a search: at least, and at most.
+pub const RUNS: (usize, usize) = (300, 12_000);
+
+/// The best choices found, with their reasons. The budget is at least the minimum.
+pub(super) fn choose(profile: &Profile, budget: u64, simulator: &mut Simulator) -> Vec<Choice> {
+    let places = search(profile, budget, simulator);
+    why::explain(profile, &places, simulator)
+}
+
+fn search(profile: &Profile, budget: u64, simulator: &mut Simulator) -> Vec<Place> {
+    let tensors = profile.tensors.len();
+    if profile.bytes() <= budget {
+        return vec![Place::Keep; tensors];
+    }
+    let runs = (SIMULATED_TENSORS_MAX / tensors.max(1)).clamp(RUNS.0, RUNS.1);
+    let starts = starts::all(profile, budget, simulator);
+    climb::Climb::new(profile, simulator, runs).best(starts)
+}
+
+/// The form in which a tensor is offloaded unless there is a reason for another: the one that moves faster.
+fn form(profile: &Profile, tensor: usize) -> Place {
+    let seconds =
+        |encoded| profile.write_seconds(tensor, encoded) + profile.read_seconds(tensor, encoded);
+    let smaller = profile.tensors[tensor].is_compressible();
+    Place::Offload { encoded: smaller && seconds(true) <= seconds(false) }
+}
+
+/// The forms that may be best: of two that move equally fast or worse in both ways, the smaller.
+fn forms(profile: &Profile, tensor: usize) -> Vec<Place> {
+    let first = form(profile, tensor);
+    if !profile.tensors[tensor].is_compressible() {
+        return vec![first];
+    }
+    let other = Place::Offload { encoded: !first.is_encoded() };
+    let write = |place: Place| profile.write_seconds(tensor, place.is_encoded());
+    let read = |place: Place| profile.read_seconds(tensor, place.is_encoded());
+    let worse = write(other) >= write(first) && read(other) >= read(first);
+    if worse && first.is_encoded() { vec![first] } else { vec![first, other] }
+}
