@@ -4,6 +4,7 @@
 //! through `guard::guarded`, which also turns failures into exceptions. Whatever can be written
 //! in Python without copying bytes or holding the GIL is written there.
 
+mod activations;
 mod checkpoint;
 mod cli;
 mod data;
@@ -35,6 +36,8 @@ fn _lib(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<checkpoint::Saving>()?;
     module.add_class::<tools::Dictionary>()?;
     module.add_class::<checkpoint::Draft>()?;
+    module.add_class::<activations::Activations>()?;
+    module.add_class::<activations::Activation>()?;
     module.add_class::<data::Source>()?;
     module.add_class::<data::Loader>()?;
     module.add_class::<data::Run>()?;

@@ -1,5 +1,6 @@
 //! Memory that crosses the border: Python's buffers in operations, our blocks as Python buffers.
 
+use std::any::Any;
 use std::ffi::{c_int, c_void};
 use std::ptr::NonNull;
 
@@ -8,6 +9,7 @@ use pyo3::exceptions::PyBufferError;
 use pyo3::ffi;
 use pyo3::prelude::*;
 use tensorferry::Error;
+use tensorferry::activations::Memory;
 use tensorferry::memory::{Block, Foreign};
 
 use crate::errors::exception;
@@ -55,13 +57,13 @@ pub fn end_loan(py: Python<'_>, block: Block) {
 /// Bytes that an operation has read: any buffer consumer can use them without a copy.
 #[pyclass(frozen, module = "tensorferry._lib")]
 pub struct Buffer {
-    /// Where the block's bytes are: it never moves them.
+    /// Where the keeper's bytes are: it never moves them.
     start: *mut u8,
     len: usize,
-    _block: Block,
+    _keeper: Box<dyn Any + Send + Sync>,
 }
 
-// SAFETY: `start` points into `_block`, which is `Send` and `Sync`; Rust code never reads or writes
+// SAFETY: `start` points into memory that `_keeper` owns, which is `Send` and `Sync`; Rust code never reads or writes
 // through it, it only hands it to consumers of the buffer protocol, who hold the object.
 unsafe impl Send for Buffer {}
 // SAFETY: as above.
@@ -72,7 +74,14 @@ impl Buffer {
     pub fn new(mut block: Block) -> Self {
         let bytes = block.as_mut().unwrap_or_default();
         let (start, len) = (bytes.as_mut_ptr(), bytes.len());
-        Self { start, len, _block: block }
+        Self { start, len, _keeper: Box::new(block) }
+    }
+
+    /// Wraps the bytes of an activation. Whoever writes to them changes what others of the same
+    /// storage see, as everywhere in torch.
+    pub fn of_activation(memory: Memory) -> Self {
+        let (start, len) = (memory.as_ptr().cast_mut(), memory.len());
+        Self { start, len, _keeper: Box::new(memory) }
     }
 }
 

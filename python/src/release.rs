@@ -13,15 +13,17 @@ use std::any::Any;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
-use pyo3::buffer::PyBuffer;
 use pyo3::prelude::*;
 
+/// What keeps the memory of a Python object: a buffer, or the object itself with what goes after it.
+type Kept = Box<dyn Any + Send>;
+
 /// A claim on the memory of a Python object, as the keeper of a block.
-pub struct Claim(Option<PyBuffer<u8>>);
+pub struct Claim(Option<Kept>);
 
 impl Claim {
-    pub fn new(buffer: PyBuffer<u8>) -> Self {
-        Self(Some(buffer))
+    pub fn new(kept: impl Any + Send) -> Self {
+        Self(Some(Box::new(kept)))
     }
 
     /// Ends the claim that was kept for a block, here and now.
@@ -34,15 +36,15 @@ impl Claim {
 
 impl Drop for Claim {
     fn drop(&mut self) {
-        if let Some(buffer) = self.0.take() {
-            leave(buffer);
+        if let Some(kept) = self.0.take() {
+            leave(kept);
         }
     }
 }
 
 /// Buffers to release.
 struct Queue {
-    buffers: Vec<PyBuffer<u8>>,
+    buffers: Vec<Kept>,
     state: State,
 }
 
@@ -78,7 +80,7 @@ fn wait(queue: MutexGuard<'static, Queue>) -> MutexGuard<'static, Queue> {
     CHANGED.wait(queue).unwrap_or_else(PoisonError::into_inner)
 }
 
-fn leave(buffer: PyBuffer<u8>) {
+fn leave(buffer: Kept) {
     if is_forked() {
         return Python::attach(|_| drop(buffer));
     }

@@ -20,6 +20,7 @@ from tensorferry._errors import (
     Unsupported,
 )
 from tensorferry._lib import __version__, parse_size
+from tensorferry.activations import ActivationOffload
 from tensorferry.checkpoint import SaveJob, SaveReport, load, safe_open, save, save_async
 from tensorferry.data import DataLoader
 from tensorferry.io import Engine
@@ -27,6 +28,7 @@ from tensorferry.observe import metrics, prometheus, trace
 from tensorferry.tensor_io import TensorIO
 
 __all__ = [
+    "ActivationOffload",
     "Closed",
     "Corrupt",
     "DataLoader",

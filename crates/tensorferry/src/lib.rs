@@ -14,7 +14,7 @@
 //! # The ways data takes
 //!
 //! Five paths are planned on four grounds and what they decide by. The grounds are here; the paths come one by one:
-//! [`checkpoint`] and [`data`] so far.
+//! [`checkpoint`], [`data`] and [`activations`] so far.
 //!
 //! ```text
 //!   checkpoint    tensors ─► pieces ─► checksum ─► file ─► tensors
@@ -70,6 +70,7 @@
 //!   priority, and turns a truncated file into a signal.
 //! - *one error type per operation?* Callers decide by [`Kind`], and the message carries the rest.
 
+pub mod activations;
 pub mod checkpoint;
 pub mod codec;
 pub mod data;

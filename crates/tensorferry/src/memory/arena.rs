@@ -29,6 +29,7 @@
 //! `2 * capacity / alignment + 1` entries. Holes never touch: freed neighbours become one.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use serde::Serialize;
@@ -170,6 +171,11 @@ impl Arena {
         let largest_free = self.holes.values().copied().max().unwrap_or(0);
         let fragmentation = if free == 0 { 0.0 } else { 1.0 - largest_free as f64 / free as f64 };
         Stats { used: self.used, free, largest_free, peak: self.peak, fragmentation }
+    }
+
+    /// The holes, from the low end.
+    pub fn holes(&self) -> impl Iterator<Item = Range<u64>> {
+        self.holes.iter().map(|(start, len)| *start..start + len)
     }
 
     /// The bytes that can be handed out: a multiple of the alignment.

@@ -3,6 +3,9 @@
 //! ```text
 //!   Budget ── permits ──► who may allocate        Arena ── spans ──► where in a fixed range
 //!
+//!                                                  ▼
+//!                                          Hold: the memory under one
+//!
 //!   Buffer  one allocation, freed on drop   ┐
 //!   Lease   a slot of a Pool, returned      ├──► Block: what an operation owns while the kernel
 //!   Foreign somebody else's memory, kept    ┘           or a device works on it
@@ -27,6 +30,7 @@ pub mod budget;
 mod attic;
 mod block;
 mod buffer;
+mod hold;
 mod mapped;
 mod part;
 mod pool;
@@ -39,6 +43,7 @@ pub use arena::Arena;
 pub use block::{Block, Foreign};
 pub use budget::Budget;
 pub use buffer::{ALIGNMENT, Buffer};
+pub use hold::Hold;
 pub use mapped::{Advice, Mapped};
 pub use part::{Part, Parts};
 pub use pool::{Lease, Pool};

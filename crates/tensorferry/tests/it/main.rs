@@ -1,6 +1,7 @@
 //! One binary for all integration tests, one module per ground or path.
 #![expect(clippy::unwrap_used, reason = "the helpers of tests fail as tests do")]
 
+mod activations;
 mod arena;
 mod checkpoint;
 mod codec;

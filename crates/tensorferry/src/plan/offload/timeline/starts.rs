@@ -51,7 +51,8 @@ fn orders(profile: &Profile) -> Vec<Vec<usize>> {
     let bytes = |tensor: usize| profile.tensors[tensor].bytes as f64;
     let slowness = |tensor: usize| {
         let encoded = form(profile, tensor).is_encoded();
-        let seconds = profile.write_seconds(tensor, encoded) + profile.read_seconds(tensor, encoded);
+        let seconds =
+            profile.write_seconds(tensor, encoded) + profile.read_seconds(tensor, encoded);
         seconds / bytes(tensor).max(1.0)
     };
     let by = |key: &dyn Fn(usize) -> f64| {

@@ -1,0 +1,66 @@
+//! Bytes in memory that count against the budget.
+
+use std::ops::Deref;
+
+use super::store::Shared;
+use crate::memory::Block;
+use crate::sync::{Arc, lock};
+
+/// So many bytes of the budget; they are free again when this is dropped.
+#[must_use = "bytes that are given back at once permit nothing"]
+pub struct Permit {
+    shared: Arc<Shared>,
+    bytes: u64,
+}
+
+impl Permit {
+    /// The bytes have been counted by the caller, under the lock.
+    pub(super) fn counted(shared: &Arc<Shared>, bytes: u64) -> Self {
+        Self { shared: Arc::clone(shared), bytes }
+    }
+}
+
+impl Drop for Permit {
+    fn drop(&mut self) {
+        if self.shared.is_forked() {
+            return;
+        }
+        let mut state = lock(&self.shared.state);
+        state.used -= self.bytes;
+        self.shared.fetch_ahead(&mut state);
+        drop(state);
+        self.shared.changed.notify_all();
+    }
+}
+
+/// The bytes of a saved tensor.
+#[derive(Clone)]
+pub enum Memory {
+    /// They never left.
+    Original(Arc<Block>),
+    /// They came back from disk.
+    Restored(Arc<Restored>),
+}
+
+/// Bytes that came back from disk.
+pub struct Restored {
+    block: Block,
+    _permit: Permit,
+}
+
+impl Restored {
+    pub(super) fn new(block: Block, permit: Permit) -> Self {
+        Self { block, _permit: permit }
+    }
+}
+
+impl Deref for Memory {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        match self {
+            Self::Original(block) => block,
+            Self::Restored(restored) => &restored.block,
+        }
+    }
+}

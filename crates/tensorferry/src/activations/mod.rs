@@ -1,0 +1,48 @@
+//! Saved activations to SSD and back, while a model trains (FlashNeuron).
+//!
+//! ```text
+//!  forward   admit ─► save ─► Here ─────────────────────────────────► take ─► backward
+//!            room?            │ offloaded            used before it left ▲
+//!                             ▼                                          │
+//!                          Leaving ─► chunks: encode, checksum, write ─► │
+//!                             │       workers                            │
+//!                             ▼ the last write is done: memory is free   │
+//!                          Stored ─► Coming: read, check, decode ─► Back ┘
+//!                                    in the order of use, as far as there is room
+//! ```
+//!
+//! **Who owns what.** A tensor's memory belongs to the caller and is kept by its record until the
+//! last chunk is on disk. What is read back lies in a [`Hold`](crate::memory::Hold), is shared by
+//! all who take it, and returns when the last of them lets go. A record lives as long as its
+//! [`Saved`]: a graph that is dropped takes its records, queued writes and places on disk with it.
+//!
+//! **Bounds.** The budget is a promise about the bytes of activations in memory: tensors that wait
+//! for their write or were kept, those that were read back, and the workers' staging buffers. What
+//! would go beyond it waits, first for what is leaving, then for what can be let go of: restored
+//! tensors that nobody uses, tensors that were prefetched too early, tensors that were kept. Only
+//! when none of this helps it is an error, which states the budget that would do.
+//!
+//! **Profile, plan, run.** The first step offloads everything and is measured. From then on a
+//! [plan](crate::plan::offload) says what is kept. A step that does not match it (another number
+//! of tensors, other sizes, another order of use) is served like a first one, and measured anew.
+//!
+//! **Faults.** A write or read that fails, and a checksum that does not match, fail the step: every
+//! later call for it raises the same error, with the tensor's name. Nothing is handed out that was
+//! not checked. The next step begins without it.
+//!
+//! **Locks.** There is one, around all that is known ([`state`]). Nothing that frees memory is
+//! dropped under it, because what keeps a caller's memory alive may come back to this lock.
+
+mod form;
+mod memory;
+mod report;
+mod scratch;
+mod state;
+mod step;
+mod store;
+mod work;
+
+pub use form::{Compress, Element};
+pub use memory::{Memory, Permit};
+pub use report::{Mode, Report, StepReport};
+pub use store::{Admission, Config, Saved, Store, Tensor};

@@ -1,0 +1,186 @@
+//! Files that vanish with the process, and places in them.
+//!
+//! Each drive has one file, made in a directory of the user's and unlinked at once: whatever ends
+//! the process ends the file. Places are given out from the beginning of the file on, so that
+//! activations, which are stored in the order of forward, lie in that order and are written
+//! sequentially; what backward has used is free for the next step. Chunks take turns over the
+//! drives.
+//!
+//! Room is reserved on the disk ahead of the writes, in steps: a full disk shows early, and direct
+//! writes inside a file's length run side by side.
+
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use crate::error::{Error, Kind, Result};
+use crate::io::{Engine, File, Mode, Open};
+use crate::memory::arena::{Arena, End, Span};
+use crate::memory::{ALIGNMENT, process_id};
+use crate::size::Size;
+
+/// Offsets that a scratch file can have: no disk is as large.
+const FILE_BYTES_MAX: Size = Size(1 << 50);
+
+/// By how much a file grows at least, where the disk has room.
+const GROW_BYTES: u64 = 256 << 20;
+
+/// The scratch files of a store. Its owner guards it.
+pub(super) struct Scratch {
+    drives: Vec<Drive>,
+    next: usize,
+}
+
+struct Drive {
+    file: File,
+    directory: PathBuf,
+    arena: Arena,
+    reserved: u64,
+}
+
+/// A place in one of the files.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Place {
+    drive: usize,
+    span: Span,
+}
+
+impl Scratch {
+    /// Makes a file in each of the directories.
+    pub fn open(engine: &dyn Engine, directories: &[PathBuf]) -> Result<Self> {
+        if directories.is_empty() {
+            return Err(Error::invalid("activations need a directory to go to"));
+        }
+        let drives = directories.iter().map(|directory| Drive::open(engine, directory.clone()));
+        Ok(Self { drives: drives.collect::<Result<_>>()?, next: 0 })
+    }
+
+    /// A place for `len` bytes, a multiple of [`ALIGNMENT`], on the drive whose turn it is.
+    pub fn take(&mut self, len: u64) -> Result<Place> {
+        let drive = self.next;
+        self.next = (self.next + 1) % self.drives.len();
+        let span = self.drives[drive].take(len)?;
+        Ok(Place { drive, span })
+    }
+
+    /// Gives a place back.
+    pub fn free(&mut self, place: Place) {
+        let freed = self.drives[place.drive].arena.free(place.span);
+        debug_assert!(freed.is_ok(), "a place is given back once");
+    }
+
+    /// The file of a place, and where in it.
+    pub fn at(&self, place: Place) -> (File, u64) {
+        (self.drives[place.drive].file.clone(), place.span.offset())
+    }
+
+    /// Bytes in use.
+    pub fn used(&self) -> u64 {
+        self.drives.iter().map(|drive| drive.arena.stats().used).sum()
+    }
+
+    /// Where the files were made.
+    pub fn directories(&self) -> impl Iterator<Item = &PathBuf> {
+        self.drives.iter().map(|drive| &drive.directory)
+    }
+}
+
+impl Drive {
+    fn open(engine: &dyn Engine, directory: PathBuf) -> Result<Self> {
+        static NUMBER: AtomicU64 = AtomicU64::new(0);
+        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+        let path = directory.join(format!(".ferry-scratch-{}-{number}", process_id()));
+        let refused = |error: Error| {
+            let kind = error.kind();
+            Error::new(kind, "can't make a scratch file for activations; give a directory that exists and can be written to")
+                .with("directory", directory.display())
+                .caused_by(error)
+        };
+        let file = engine.open(&path, Open::direct(Mode::New)).map_err(refused)?;
+        // A file in memory has no name to take away.
+        if engine.facts().backend != "memory" {
+            std::fs::remove_file(&path)
+                .map_err(|error| refused(Error::from_io(error, "can't unlink it")))?;
+        }
+        let arena = Arena::new(FILE_BYTES_MAX, ALIGNMENT as u64)?;
+        Ok(Self { file, directory, arena, reserved: 0 })
+    }
+
+    fn take(&mut self, len: u64) -> Result<Span> {
+        let span = self.arena.allocate(len, End::Low)?;
+        let end = span.offset() + span.len().next_multiple_of(ALIGNMENT as u64);
+        if let Err(error) = self.reserve(end) {
+            let freed = self.arena.free(span);
+            debug_assert!(freed.is_ok(), "taken just above");
+            return Err(error);
+        }
+        Ok(span)
+    }
+
+    fn reserve(&mut self, end: u64) -> Result<()> {
+        if end <= self.reserved {
+            return Ok(());
+        }
+        let generous = end.max(self.reserved + GROW_BYTES);
+        let reserved = match self.file.reserve(generous) {
+            Ok(()) => generous,
+            Err(_) => self.file.reserve(end).map(|()| end).map_err(|error| self.full(error))?,
+        };
+        self.reserved = reserved;
+        Ok(())
+    }
+
+    fn full(&self, error: Error) -> Error {
+        let kind = error.kind();
+        let message = match kind {
+            Kind::OutOfSpace => "the disk is full; free some space or give another directory",
+            _ => "the scratch file for activations can't grow",
+        };
+        Error::new(kind, message)
+            .with("directory", self.directory.display())
+            .with("in use", Size(self.arena.stats().used))
+            .caused_by(error)
+    }
+}
+
+#[cfg(test)]
+#[cfg(not(loom))]
+mod tests {
+    use super::*;
+    use crate::io::{self, Choice, Config};
+
+    fn engine() -> std::sync::Arc<dyn Engine> {
+        io::open(&Config::of(Choice::Threads)).unwrap()
+    }
+
+    #[test]
+    fn the_file_has_no_name_and_places_follow_one_another() {
+        let (engine, directory) = (engine(), tempfile::tempdir().unwrap());
+        let mut scratch = Scratch::open(&*engine, &[directory.path().into()]).unwrap();
+        assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 0);
+        let places: Vec<_> = (0..3).map(|_| scratch.take(8192).unwrap()).collect();
+        let offsets: Vec<_> = places.iter().map(|place| scratch.at(*place).1).collect();
+        assert_eq!(offsets, [0, 8192, 16384]);
+        scratch.free(places[1]);
+        assert_eq!(scratch.used(), 16384);
+        let again = scratch.take(4096).unwrap();
+        assert_eq!(scratch.at(again).1, 8192);
+    }
+
+    #[test]
+    fn drives_take_turns() {
+        let (engine, a, b) = (engine(), tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let directories = [a.path().to_owned(), b.path().to_owned()];
+        let mut scratch = Scratch::open(&*engine, &directories).unwrap();
+        let turns: Vec<_> = (0..4).map(|_| scratch.take(4096).unwrap().drive).collect();
+        assert_eq!(turns, [0, 1, 0, 1]);
+    }
+
+    #[test]
+    fn a_directory_that_is_not_there_is_named() {
+        let engine = engine();
+        let error = Scratch::open(&*engine, &["/nowhere/at/all".into()]).err().unwrap();
+        assert_eq!(error.kind(), Kind::NotFound);
+        assert!(error.to_string().contains("/nowhere/at/all"), "{error}");
+        assert!(Scratch::open(&*engine, &[]).is_err());
+    }
+}

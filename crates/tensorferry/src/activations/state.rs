@@ -1,0 +1,628 @@
+//! All that is known of activations, under one lock.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use super::form::{Compress, Element, Stored};
+use super::memory::{Memory, Permit, Restored};
+use super::report::{Report, StepReport};
+use super::scratch::{Place as ScratchPlace, Scratch};
+use super::step::{Fault, Step};
+use super::store::{Shared, Tensor};
+use super::work;
+use crate::error::{Error, Kind, Result};
+use crate::io::{File, Priority};
+use crate::memory::{Block, Part, Parts};
+use crate::plan::offload::{self, Place, Plan, Profile};
+use crate::sync::Arc;
+
+/// A planned step that stalls longer than predicted, by this share of its time, is planned anew.
+const SURPRISE: f64 = 0.10;
+
+/// How many steps a plan is followed at least, once it was refined.
+const PLAN_STEPS_MIN: u64 = 10;
+
+/// What must not be dropped under the lock.
+pub(super) enum Dropped {
+    #[expect(dead_code, reason = "it is only dropped")]
+    Original(Arc<Block>),
+    #[expect(dead_code, reason = "it is only dropped")]
+    Restored(Arc<Restored>),
+    #[expect(dead_code, reason = "it is only dropped")]
+    Coming(Vec<Incoming>, Coming),
+}
+
+/// Where the bytes of a tensor are; see the [module](super).
+pub(super) enum Phase {
+    /// Admitted, its memory not given yet; or forgotten while it was.
+    Expected,
+    Here,
+    Leaving {
+        left: usize,
+    },
+    Stored,
+    Coming(Coming),
+    Back {
+        memory: Arc<Restored>,
+        taken: bool,
+    },
+}
+
+/// A tensor on its way back.
+pub(super) struct Coming {
+    /// Joined when the last chunk is there.
+    parts: Parts,
+    permit: Permit,
+    left: usize,
+}
+
+/// A saved tensor.
+pub(super) struct Record {
+    pub step: u64,
+    pub index: usize,
+    pub name: String,
+    pub element: Element,
+    pub bytes: u64,
+    pub phase: Phase,
+    /// The caller's memory, until the last chunk is on disk.
+    pub original: Option<Arc<Block>>,
+    /// What is on disk, chunk by chunk.
+    pub chunks: Vec<Option<(ScratchPlace, Stored)>>,
+    /// Counts turns of mind: a worker that comes back from an older one is too late.
+    pub turn: u32,
+    pub compress: Compress,
+}
+
+impl Record {
+    pub fn new(step: u64, index: usize, name: String, element: Element, bytes: u64) -> Self {
+        Self {
+            step,
+            index,
+            name,
+            element,
+            bytes,
+            phase: Phase::Expected,
+            original: None,
+            chunks: Vec::new(),
+            turn: 0,
+            compress: Compress::None,
+        }
+    }
+}
+
+/// A chunk to write.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Outgoing {
+    pub key: u64,
+    pub turn: u32,
+    pub chunk: usize,
+}
+
+/// A chunk to read, and where to.
+pub(super) struct Incoming {
+    pub key: u64,
+    pub chunk: usize,
+    pub part: Part,
+}
+
+/// Where a chunk to read lies, and how urgent it is.
+pub(super) struct Origin {
+    pub file: File,
+    pub offset: u64,
+    pub priority: Priority,
+}
+
+pub(super) struct State {
+    /// Bytes of activations in memory.
+    pub used: u64,
+    /// Bytes that callers wait for: what comes free is theirs, and not for fetching ahead.
+    pub wanted: u64,
+    pub records: BTreeMap<u64, Record>,
+    pub steps: BTreeMap<u64, Step>,
+    pub writes: VecDeque<Outgoing>,
+    pub reads: VecDeque<Incoming>,
+    /// Chunks in the hands of workers.
+    pub in_hand: usize,
+    pub scratch: Scratch,
+    pub closing: bool,
+    pub written_bytes: u64,
+    keys: u64,
+    /// The record that backward stands still for.
+    awaited: Option<u64>,
+    /// Forward passes that are open: threads may have several.
+    open: usize,
+    current: u64,
+    /// The step that uses tensors now.
+    backward: u64,
+    knowledge: Knowledge,
+}
+
+/// What was learned from steps.
+#[derive(Default)]
+struct Knowledge {
+    steps: u64,
+    profile: Option<Profile>,
+    plan: Option<Plan>,
+    /// Steps that followed the present plan, and how often it was made anew for its times.
+    followed: u64,
+    refined: bool,
+    unplanned: Option<String>,
+    last: Option<StepReport>,
+}
+
+impl State {
+    pub fn new(scratch: Scratch) -> Self {
+        Self {
+            used: 0,
+            wanted: 0,
+            records: BTreeMap::new(),
+            steps: BTreeMap::from([(0, Step::begin(0, false))]),
+            writes: VecDeque::new(),
+            reads: VecDeque::new(),
+            in_hand: 0,
+            scratch,
+            closing: false,
+            written_bytes: 0,
+            keys: 0,
+            awaited: None,
+            open: 0,
+            current: 0,
+            backward: 0,
+            knowledge: Knowledge::default(),
+        }
+    }
+
+    // -- steps --
+
+    /// A forward pass begins: a new step, unless the last one was not used yet.
+    pub fn begin(&mut self, shared: &Shared) {
+        self.open += 1;
+        if self.open > 1 || !self.is_current_over() {
+            return;
+        }
+        self.learn(shared);
+        self.current += 1;
+        let step = Step::begin(self.current, self.knowledge.plan.is_some());
+        self.steps.insert(self.current, step);
+        let current = self.current;
+        self.steps.retain(|number, step| *number == current || step.live > 0);
+    }
+
+    fn is_current_over(&self) -> bool {
+        let step = self.steps.get(&self.current);
+        step.is_none_or(|step| step.is_used() || step.live == 0 || step.fault.is_some())
+    }
+
+    pub fn end(&mut self, well: bool) {
+        self.open = self.open.saturating_sub(1);
+        let current = self.current;
+        self.step_mut(current).end_forward(well);
+    }
+
+    pub fn current(&self) -> u64 {
+        self.current
+    }
+
+    pub fn next_index(&self) -> usize {
+        self.steps.get(&self.current).map_or(0, |step| step.entries.len())
+    }
+
+    pub fn next_key(&mut self) -> u64 {
+        self.keys += 1;
+        self.keys
+    }
+
+    /// A step that has records, or is the current one.
+    pub fn step_mut(&mut self, number: u64) -> &mut Step {
+        self.steps.entry(number).or_insert_with(|| Step::begin(number, false))
+    }
+
+    pub fn step_of(&self, key: u64) -> Result<u64> {
+        self.records.get(&key).map(|record| record.step).ok_or_else(forgotten)
+    }
+
+    pub fn check_step(&self, number: u64) -> Result<()> {
+        let fault = self.steps.get(&number).and_then(|step| step.fault.as_ref());
+        fault.map_or(Ok(()), |fault| Err(fault.raise()))
+    }
+
+    /// Whether the step of a record went well so far.
+    pub fn check(&self, key: u64) -> Result<()> {
+        self.check_step(self.step_of(key)?)
+    }
+
+    /// What becomes of the next tensor.
+    pub fn choose(&mut self, tensor: &Tensor<'_>) -> Place {
+        let index = self.next_index();
+        let offload = Place::Offload { encoded: true };
+        let expected = self.knowledge.plan.as_ref().zip(self.knowledge.profile.as_ref());
+        let Some((plan, profile)) = expected else { return offload };
+        let planned = profile.tensors.get(index).zip(plan.choices.get(index));
+        let place = planned
+            .filter(|(expected, _)| expected.bytes == tensor.bytes && expected.name == tensor.name)
+            .map(|(_, choice)| choice.place);
+        let current = self.current;
+        let step = self.step_mut(current);
+        match place {
+            Some(place) if step.follows && !step.differs => place,
+            _ => {
+                step.differs = true;
+                offload
+            }
+        }
+    }
+
+    /// Learns from steps that are over: a profile, and a plan where there is none that fits.
+    pub fn learn(&mut self, shared: &Shared) {
+        let over: Vec<u64> = self
+            .steps
+            .iter()
+            .filter(|(_, step)| step.is_whole())
+            .map(|(number, _)| *number)
+            .collect();
+        for number in over {
+            if let Some(step) = self.steps.remove(&number) {
+                self.knowledge.learn(&step, shared);
+            }
+        }
+    }
+
+    pub fn plan(&self) -> Option<&Plan> {
+        self.knowledge.plan.as_ref()
+    }
+
+    pub fn profile(&self) -> Option<&Profile> {
+        self.knowledge.profile.as_ref()
+    }
+
+    // -- records --
+
+    pub fn name_of(&self, key: u64) -> &str {
+        self.records.get(&key).map_or("?", |record| &record.name)
+    }
+
+    pub fn bytes_of(&self, key: u64) -> u64 {
+        self.records.get(&key).map_or(0, |record| record.bytes)
+    }
+
+    pub fn is_stored(&self, key: u64) -> bool {
+        self.records.get(&key).is_some_and(|record| matches!(record.phase, Phase::Stored))
+    }
+
+    /// Begins to write a tensor that is here.
+    pub fn leave(&mut self, key: u64, chunk_bytes: usize, compress: Compress) {
+        let Some(record) = self.records.get_mut(&key) else { return };
+        if !matches!(record.phase, Phase::Here) {
+            return;
+        }
+        let count = (record.bytes as usize).div_ceil(chunk_bytes).max(1);
+        record.turn += 1;
+        record.phase = Phase::Leaving { left: count };
+        record.chunks = vec![None; count];
+        record.compress = compress;
+        let (turn, step) = (record.turn, record.step);
+        self.writes.extend((0..count).map(|chunk| Outgoing { key, turn, chunk }));
+        self.step_mut(step).writes.begin(count);
+    }
+
+    /// The first use in a step: what backward will want is known from now on.
+    pub fn begin_backward(&mut self, key: u64) -> Result<()> {
+        let number = self.step_of(key)?;
+        self.backward = number;
+        let plan = self.knowledge.plan.as_ref();
+        if let Some(step) = self.steps.get_mut(&number) {
+            step.begin_backward(plan);
+        }
+        Ok(())
+    }
+
+    /// The memory of a tensor that is here or back.
+    pub fn hand_out(&mut self, key: u64) -> Option<Memory> {
+        let record = self.records.get_mut(&key)?;
+        let memory = match &mut record.phase {
+            Phase::Here | Phase::Leaving { .. } => {
+                Memory::Original(Arc::clone(record.original.as_ref()?))
+            }
+            Phase::Back { memory, taken } => {
+                *taken = true;
+                Memory::Restored(Arc::clone(memory))
+            }
+            _ => return None,
+        };
+        let (step, index) = (record.step, record.index);
+        if matches!(record.phase, Phase::Leaving { .. }) {
+            self.stay(key);
+        }
+        self.step_mut(step).used(index);
+        Some(memory)
+    }
+
+    /// Calls a tensor back that was about to leave.
+    fn stay(&mut self, key: u64) {
+        let Some(record) = self.records.get_mut(&key) else { return };
+        record.turn += 1;
+        record.phase = Phase::Here;
+        let places: Vec<_> = record.chunks.drain(..).flatten().map(|(place, _)| place).collect();
+        let step = record.step;
+        self.unqueue(key, step);
+        for place in places {
+            self.scratch.free(place);
+        }
+    }
+
+    /// Takes the chunks of a record out of the line of writes.
+    fn unqueue(&mut self, key: u64, step: u64) {
+        let before = self.writes.len();
+        self.writes.retain(|write| write.key != key);
+        let gone = before - self.writes.len();
+        self.step_mut(step).writes.end(gone);
+    }
+
+    /// Puts the chunks of a tensor that somebody waits for before all others.
+    pub fn hurry(&mut self, key: u64) {
+        self.awaited = Some(key);
+        let is_first = self.reads.front().is_none_or(|read| read.key == key);
+        if !is_first {
+            let (first, rest): (Vec<_>, Vec<_>) =
+                self.reads.drain(..).partition(|read| read.key == key);
+            self.reads = first.into_iter().chain(rest).collect();
+        }
+    }
+
+    /// Forgets a record, with its place on disk; what held its memory is for the caller to drop.
+    pub fn forget(&mut self, key: u64) -> Vec<Dropped> {
+        let Some(mut record) = self.records.remove(&key) else { return Vec::new() };
+        let step = record.step;
+        self.unqueue(key, step);
+        for (place, _) in record.chunks.drain(..).flatten() {
+            self.scratch.free(place);
+        }
+        let mut dropped: Vec<Dropped> =
+            record.original.map(Dropped::Original).into_iter().collect();
+        match record.phase {
+            Phase::Back { memory, .. } => dropped.push(Dropped::Restored(memory)),
+            Phase::Coming(coming) => {
+                let (gone, rest): (Vec<_>, Vec<_>) =
+                    self.reads.drain(..).partition(|read| read.key == key);
+                self.reads = rest.into();
+                self.step_mut(step).reads.end(gone.len());
+                dropped.push(Dropped::Coming(gone, coming));
+            }
+            _ => {}
+        }
+        self.step_mut(step).released(record.index);
+        dropped
+    }
+
+    // -- the way out --
+
+    /// The memory and description of a chunk that is still to be written.
+    pub fn outgoing(&self, write: &Outgoing) -> Option<(Arc<Block>, Element, Compress)> {
+        let record = self.records.get(&write.key)?;
+        let wanted = record.turn == write.turn && matches!(record.phase, Phase::Leaving { .. });
+        let block = record.original.as_ref().filter(|_| wanted)?;
+        Some((Arc::clone(block), record.element, record.compress))
+    }
+
+    /// A chunk is on disk. What was kept for it comes back when it was the last one.
+    pub fn written(
+        &mut self,
+        write: &Outgoing,
+        place: ScratchPlace,
+        stored: Stored,
+    ) -> Option<Dropped> {
+        self.written_bytes += stored.len as u64;
+        let record = self.records.get_mut(&write.key).filter(|record| record.turn == write.turn);
+        let Some(record) = record else {
+            self.scratch.free(place);
+            return None;
+        };
+        record.chunks[write.chunk] = Some((place, stored));
+        let Phase::Leaving { left } = &mut record.phase else { return None };
+        *left -= 1;
+        if *left > 0 {
+            return None;
+        }
+        record.phase = Phase::Stored;
+        let bytes = record.chunks.iter().flatten().map(|(_, stored)| stored.len as u64).sum();
+        let (step, index, original) = (record.step, record.index, record.original.take());
+        let step = self.step_mut(step);
+        step.stored(index, bytes);
+        step.fetch_again(index);
+        original.map(Dropped::Original)
+    }
+
+    /// A step failed because of this record.
+    pub fn fail(&mut self, key: u64, error: &Error) {
+        let Some(record) = self.records.get(&key) else { return };
+        let (number, fault) = (record.step, Fault::new(error, record.index, &record.name));
+        self.step_mut(number).fault.get_or_insert(fault);
+    }
+
+    // -- the way back --
+
+    /// The next tensor that backward will want and that is on disk.
+    pub fn next_to_fetch(&mut self) -> Option<u64> {
+        let step = self.steps.get_mut(&self.backward)?;
+        while let Some(index) = step.order.get(step.cursor) {
+            let key = step.entries.get(*index)?.key;
+            let record = self.records.get(&key);
+            if record.is_some_and(|record| matches!(record.phase, Phase::Stored)) {
+                return Some(key);
+            }
+            step.cursor += 1;
+        }
+        None
+    }
+
+    /// Queues the reads of a stored tensor, into `block`.
+    pub fn come(&mut self, key: u64, block: Block, permit: Permit, chunk_bytes: usize) {
+        let Some(record) = self.records.get_mut(&key) else { return };
+        let (count, step, index) = (record.chunks.len(), record.step, record.index);
+        let mut parts = Parts::new(block);
+        for chunk in 0..count {
+            self.reads.push_back(Incoming { key, chunk, part: parts.cut(chunk_bytes) });
+        }
+        record.phase = Phase::Coming(Coming { parts, permit, left: count });
+        let step = self.step_mut(step);
+        step.reads.begin(count);
+        step.fetched(index);
+    }
+
+    /// Where a chunk lies, and how.
+    pub fn incoming(&self, read: &Incoming) -> Option<(Origin, Stored)> {
+        let record = self.records.get(&read.key)?;
+        let (place, stored) = (*record.chunks.get(read.chunk)?)?;
+        let (file, offset) = self.scratch.at(place);
+        let awaited = self.awaited == Some(read.key);
+        let priority = if awaited { Priority::Waiting } else { Priority::Prefetch };
+        Some((Origin { file, offset, priority }, stored))
+    }
+
+    /// A chunk is in memory, and its part is gone.
+    pub fn arrived(&mut self, key: u64) {
+        let Some(record) = self.records.get_mut(&key) else { return };
+        let Phase::Coming(coming) = &mut record.phase else { return };
+        coming.left -= 1;
+        if coming.left > 0 {
+            return;
+        }
+        if let Phase::Coming(Coming { parts, permit, .. }) =
+            std::mem::replace(&mut record.phase, Phase::Stored)
+            && let Ok(block) = parts.join()
+        {
+            let memory = Arc::new(Restored::new(block, permit));
+            record.phase = Phase::Back { memory, taken: false };
+        }
+    }
+
+    // -- room --
+
+    /// Whether anything is on its way that frees memory by itself.
+    pub fn moves(&self) -> bool {
+        !self.writes.is_empty() || self.in_hand > 0
+    }
+
+    /// Lets go of restored tensors: first of those that were used and are not in use, then of those
+    /// that were fetched too early, the latest first.
+    pub fn drop_restored(&mut self, bytes: u64) -> Vec<Dropped> {
+        let rank = |record: &Record| match &record.phase {
+            Phase::Back { memory, taken } if Arc::strong_count(memory) == 1 => {
+                Some((*taken, record.bytes))
+            }
+            _ => None,
+        };
+        let mut idle: Vec<_> = self
+            .records
+            .iter()
+            .filter_map(|(key, record)| rank(record).map(|(taken, bytes)| (!taken, *key, bytes)))
+            .collect();
+        // Backward uses the latest first, so that those of the lowest keys are used last.
+        idle.sort_unstable();
+        let mut dropped = Vec::new();
+        let mut freed = 0;
+        for (_, key, size) in idle {
+            if freed >= bytes {
+                break;
+            }
+            freed += size;
+            dropped.extend(self.let_go_of(key));
+        }
+        dropped
+    }
+
+    fn let_go_of(&mut self, key: u64) -> Option<Dropped> {
+        let record = self.records.get_mut(&key)?;
+        let Phase::Back { memory, .. } = std::mem::replace(&mut record.phase, Phase::Stored) else {
+            return None;
+        };
+        let (step, index) = (record.step, record.index);
+        self.step_mut(step).fetch_again(index);
+        Some(Dropped::Restored(memory))
+    }
+
+    /// Kept tensors of so many bytes, those that were saved first.
+    pub fn kept_oldest_first(&self, bytes: u64) -> Vec<u64> {
+        let mut missing = bytes;
+        let here = self.records.iter().filter(|(_, record)| {
+            // One whose memory somebody has taken would not free it by leaving.
+            matches!(record.phase, Phase::Here)
+                && record.original.as_ref().is_some_and(|block| Arc::strong_count(block) == 1)
+        });
+        here.map_while(|(key, record)| {
+            let take = missing > 0;
+            missing = missing.saturating_sub(record.bytes);
+            take.then_some(*key)
+        })
+        .collect()
+    }
+
+    pub fn report(&self, shared: &Shared, seconds: f64) -> Report {
+        let drive_bytes: u64 = self
+            .scratch
+            .directories()
+            .filter_map(|directory| rustix::fs::statvfs(directory).ok())
+            .map(|stat| stat.f_blocks * stat.f_frsize)
+            .sum();
+        let a_day = self.written_bytes as f64 / seconds.max(1e-9) * 86_400.0;
+        Report {
+            steps: self.knowledge.steps,
+            budget: shared.config.budget.0,
+            staging_bytes: shared.config.budget.0 - shared.room,
+            used_bytes: self.used,
+            scratch_bytes: self.scratch.used(),
+            written_bytes: self.written_bytes,
+            seconds,
+            drive_bytes,
+            drive_writes_per_day: if drive_bytes > 0 { a_day / drive_bytes as f64 } else { 0.0 },
+            unplanned: self.knowledge.unplanned.clone(),
+            last: self.knowledge.last.clone(),
+        }
+    }
+}
+
+impl Knowledge {
+    fn learn(&mut self, step: &Step, shared: &Shared) {
+        self.steps += 1;
+        self.last = Some(step.report(shared.config.budget.0 - shared.room, self.plan.as_ref()));
+        let profile = step.profile(self.profile.as_ref(), work::THREADS);
+        let steady = self.profile.as_ref().is_none_or(|before| are_alike(before, &profile));
+        let surprised = self.plan.as_ref().is_some_and(|plan| {
+            let predicted = plan.predicted.forward_stall + plan.predicted.backward_stall;
+            step.stall() - predicted > SURPRISE * step.age()
+        });
+        self.followed += 1;
+        let due = !self.refined || (surprised && self.followed > PLAN_STEPS_MIN);
+        if !steady {
+            // Whatever comes next is profiled; two steps alike are planned for.
+            (self.plan, self.refined) = (None, false);
+        } else if self.plan.is_none() || due {
+            // The first step of a process is slower than the others: what was planned from it is
+            // planned once more.
+            self.refined = self.plan.is_some();
+            self.make_plan(&profile, shared);
+        }
+        self.profile = Some(profile);
+    }
+
+    fn make_plan(&mut self, profile: &Profile, shared: &Shared) {
+        self.followed = 0;
+        match offload::plan(profile, shared.room, shared.config.planner) {
+            Ok(plan) => (self.plan, self.unplanned) = (Some(plan), None),
+            Err(error) => (self.plan, self.unplanned) = (None, Some(error.to_string())),
+        }
+    }
+}
+
+/// Whether two steps saved and used the same tensors in the same order.
+fn are_alike(one: &Profile, other: &Profile) -> bool {
+    let tensors = |profile: &Profile| {
+        profile.tensors.iter().map(|tensor| (tensor.name.clone(), tensor.bytes)).collect::<Vec<_>>()
+    };
+    let uses = |profile: &Profile| profile.uses.iter().map(|used| used.tensor).collect::<Vec<_>>();
+    tensors(one) == tensors(other) && uses(one) == uses(other)
+}
+
+/// A fault of ours: a handle keeps its record.
+fn forgotten() -> Error {
+    Error::new(Kind::Internal, "an activation is asked for that was forgotten")
+}

@@ -1,0 +1,427 @@
+//! The door: what callers do with activations.
+
+use std::path::PathBuf;
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use super::form::{Compress, Element, room_beside};
+use super::memory::{Memory, Permit};
+use super::report::Report;
+use super::scratch::Scratch;
+use super::state::{Dropped, Phase, Record, State};
+use super::work::{self, THREADS};
+use crate::error::{Error, Kind, Result};
+use crate::io::Engine;
+use crate::memory::arena::End;
+use crate::memory::{ALIGNMENT, Block, Buffer, Hold, process_id};
+use crate::plan::offload::{Place, Plan, Planner, Profile};
+use crate::size::Size;
+use crate::sync::{Arc, Condvar, Mutex, MutexGuard, lock, wait};
+
+/// The largest chunk: enough for the disk to be at its best.
+const CHUNK_BYTES_MAX: u64 = 4 << 20;
+
+/// The smallest chunk: below, a small budget is not worth the transfers.
+const CHUNK_BYTES_MIN: u64 = 64 << 10;
+
+/// The share of the budget that staging buffers may take, as a divisor.
+const STAGING_SHARE: u64 = 16;
+
+/// How long a caller waits for others to give memory back when nothing moves any more.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// How to keep activations.
+#[derive(Debug, Clone)]
+pub struct Config {
+    /// Where scratch files are made; several are several drives.
+    pub directories: Vec<PathBuf>,
+    /// Bytes of activations in memory, staging included.
+    pub budget: Size,
+    /// What may be done to them on their way out.
+    pub compress: Compress,
+    /// Who decides what is kept.
+    pub planner: Planner,
+}
+
+/// A tensor that asks for room.
+#[derive(Debug, Clone, Copy)]
+pub struct Tensor<'a> {
+    /// What it is called in errors and plans.
+    pub name: &'a str,
+    /// How long it is.
+    pub bytes: u64,
+    /// What its elements are.
+    pub element: Element,
+}
+
+/// Keeps activations within a budget; clones share it.
+#[derive(Clone)]
+pub struct Store(Arc<Handle>);
+
+/// Ends the workers when the last who could need them is gone.
+struct Handle {
+    shared: Arc<Shared>,
+    workers: Vec<JoinHandle<()>>,
+}
+
+/// What callers and workers share.
+pub(super) struct Shared {
+    pub engine: Arc<dyn Engine>,
+    pub config: Config,
+    pub chunk_bytes: usize,
+    /// Bytes of tensors that the budget has room for.
+    pub room: u64,
+    pub hold: Hold,
+    pub state: Mutex<State>,
+    /// Room came free, a tensor came back, or a step failed.
+    pub changed: Condvar,
+    /// There is something to do.
+    pub work: Condvar,
+    /// A forked child has the lock but not the threads that would give it back.
+    pub process: u32,
+    opened: Instant,
+}
+
+/// Room for a tensor, and what will become of it.
+pub struct Admission {
+    permit: Permit,
+    bytes: u64,
+    key: u64,
+    offload: Option<Compress>,
+}
+
+/// A saved tensor; it is forgotten when this is dropped.
+pub struct Saved {
+    handle: Arc<Handle>,
+    key: u64,
+}
+
+impl Store {
+    /// Opens scratch files and starts workers.
+    pub fn open(engine: Arc<dyn Engine>, config: Config) -> Result<Self> {
+        let (chunk, staging) = staging(config.budget.0, config.compress);
+        let Some(room) = config.budget.0.checked_sub(staging).filter(|room| *room > 0) else {
+            return Err(Error::invalid(format!(
+                "a budget of {} is too small: staging alone takes {}",
+                config.budget,
+                Size(staging)
+            )));
+        };
+        let scratch = Scratch::open(&*engine, &config.directories)?;
+        let shared = Arc::new(Shared {
+            hold: Hold::new(Size(room))?,
+            state: Mutex::new(State::new(scratch)),
+            changed: Condvar::new(),
+            work: Condvar::new(),
+            chunk_bytes: chunk,
+            room,
+            engine,
+            config,
+            process: process_id(),
+            opened: Instant::now(),
+        });
+        let workers = work::start(&shared, THREADS)?;
+        Ok(Self(Arc::new(Handle { shared, workers })))
+    }
+
+    /// A forward pass begins.
+    pub fn begin(&self) -> Result<()> {
+        let shared = self.0.shared()?;
+        lock(&shared.state).begin(shared);
+        Ok(())
+    }
+
+    /// A forward pass is over; `well` if nothing was raised in it. A fault of this step shows.
+    pub fn end(&self, well: bool) -> Result<()> {
+        let mut state = lock(&self.0.shared()?.state);
+        state.end(well);
+        state.check_step(state.current())
+    }
+
+    /// Waits, at most `limit`, until there is room for a tensor; `None` when time is up.
+    pub fn admit(&self, tensor: &Tensor<'_>, limit: Option<Duration>) -> Result<Option<Admission>> {
+        let shared = self.0.shared()?;
+        let mut state = lock(&shared.state);
+        let step = state.current();
+        state.check_step(step)?;
+        let granted;
+        (state, granted) = shared.make_room(state, tensor.bytes, limit, step);
+        if !granted.map_err(|error| error.with("activation", tensor.name))? {
+            return Ok(None);
+        }
+        let permit = shared.count(&mut state, tensor.bytes);
+        let (index, key) = (state.next_index(), state.next_key());
+        let place = state.choose(tensor);
+        let offload = match place {
+            Place::Keep => None,
+            Place::Offload { encoded: true } => Some(shared.config.compress),
+            Place::Offload { encoded: false } => Some(Compress::None),
+        };
+        let name = tensor.name.to_owned();
+        state.step_mut(step).save(key, &name, tensor.bytes);
+        let bytes = tensor.bytes;
+        // The record stands before its memory comes, so that positions in the step are those of
+        // the admissions, whatever other threads do in between.
+        state.records.insert(key, Record::new(step, index, name, tensor.element, bytes));
+        Ok(Some(Admission { permit, bytes, key, offload }))
+    }
+
+    /// Keeps, or begins to write, the tensor that was admitted. `block` makes its memory, and lets
+    /// the permit go only after it.
+    pub fn save(&self, admission: Admission, block: impl FnOnce(Permit) -> Block) -> Result<Saved> {
+        let shared = self.0.shared()?;
+        let Admission { permit, key, offload, bytes } = admission;
+        let saved = Saved { handle: Arc::clone(&self.0), key };
+        let block = block(permit);
+        if block.len() as u64 != bytes {
+            let message = format!("an activation of {bytes} bytes came with {}", block.len());
+            return Err(Error::invalid(message));
+        }
+        let mut state = lock(&shared.state);
+        if let Some(record) = state.records.get_mut(&key) {
+            record.phase = Phase::Here;
+            record.original = Some(Arc::new(block));
+        }
+        if let Some(compress) = offload {
+            shared.leave(&mut state, key, compress);
+        }
+        drop(state);
+        Ok(saved)
+    }
+
+    /// The plan that is followed now.
+    pub fn plan(&self) -> Result<Option<Plan>> {
+        Ok(lock(&self.0.shared()?.state).plan().cloned())
+    }
+
+    /// What was measured last.
+    pub fn profile(&self) -> Result<Option<Profile>> {
+        Ok(lock(&self.0.shared()?.state).profile().cloned())
+    }
+
+    /// Numbers since the store was opened.
+    pub fn report(&self) -> Result<Report> {
+        let shared = self.0.shared()?;
+        let mut state = lock(&shared.state);
+        state.learn(shared);
+        Ok(state.report(shared, shared.opened.elapsed().as_secs_f64()))
+    }
+}
+
+impl Saved {
+    /// The tensor's bytes, waited for at most `limit`; `None` when time is up.
+    pub fn take(&self, limit: Option<Duration>) -> Result<Option<Memory>> {
+        let shared = self.handle.shared()?;
+        let deadline = limit.and_then(|limit| Instant::now().checked_add(limit));
+        let mut state = lock(&shared.state);
+        state.begin_backward(self.key)?;
+        shared.fetch_ahead(&mut state);
+        loop {
+            state.check(self.key)?;
+            if let Some(memory) = state.hand_out(self.key) {
+                return Ok(Some(memory));
+            }
+            let began = Instant::now();
+            let step = state.step_of(self.key)?;
+            if state.is_stored(self.key) {
+                let granted;
+                let left = deadline.map(|at| at.saturating_duration_since(began));
+                let bytes = state.bytes_of(self.key);
+                (state, granted) = shared.make_room(state, bytes, left, step);
+                if !granted.map_err(|error| error.with("activation", state.name_of(self.key)))? {
+                    return Ok(None);
+                }
+                shared.fetch(&mut state, self.key, true)?;
+                continue;
+            }
+            state.hurry(self.key);
+            let in_time;
+            (state, in_time) = wait(&shared.changed, state, deadline);
+            state.step_mut(step).stalled(began.elapsed().as_secs_f64());
+            if !in_time {
+                return Ok(None);
+            }
+        }
+    }
+}
+
+impl Drop for Saved {
+    fn drop(&mut self) {
+        // In a forked child the lock may be taken for ever, and nothing there is ours to free.
+        let shared = &self.handle.shared;
+        if shared.is_forked() {
+            return;
+        }
+        let mut state = lock(&shared.state);
+        let dropped = state.forget(self.key);
+        shared.fetch_ahead(&mut state);
+        drop(state);
+        drop(dropped);
+        shared.changed.notify_all();
+    }
+}
+
+impl Handle {
+    fn shared(&self) -> Result<&Arc<Shared>> {
+        if !self.shared.is_forked() {
+            return Ok(&self.shared);
+        }
+        let message = "a forked process can't use its parent's activations; make an offload of \
+                       its own there";
+        Err(Error::new(Kind::Unsupported, message))
+    }
+}
+
+impl Drop for Handle {
+    fn drop(&mut self) {
+        if self.shared.is_forked() {
+            return;
+        }
+        lock(&self.shared.state).closing = true;
+        self.shared.work.notify_all();
+        for worker in self.workers.drain(..) {
+            // A worker catches its panics: it can't have any.
+            let _ = worker.join();
+        }
+    }
+}
+
+/// The bytes of a chunk within a budget, and of all that is staged.
+fn staging(budget: u64, compress: Compress) -> (usize, u64) {
+    let share = budget / STAGING_SHARE / THREADS as u64;
+    let chunk = share.clamp(CHUNK_BYTES_MIN, CHUNK_BYTES_MAX) as usize / ALIGNMENT * ALIGNMENT;
+    (chunk, (THREADS * (chunk + room_beside(chunk, compress))) as u64)
+}
+
+impl Shared {
+    /// Whether this is a child of the process that has the workers.
+    pub fn is_forked(&self) -> bool {
+        self.process != process_id()
+    }
+
+    /// Counts bytes that there is room for.
+    pub fn count(self: &Arc<Self>, state: &mut State, bytes: u64) -> Permit {
+        state.used += bytes;
+        let used = state.used;
+        for step in state.steps.values_mut() {
+            step.peak_bytes = step.peak_bytes.max(used);
+        }
+        Permit::counted(self, bytes)
+    }
+
+    /// Waits until `bytes` more fit; `false` when `limit` has passed before.
+    fn make_room<'a>(
+        self: &'a Arc<Self>,
+        mut state: MutexGuard<'a, State>,
+        bytes: u64,
+        limit: Option<Duration>,
+        step: u64,
+    ) -> (MutexGuard<'a, State>, Result<bool>) {
+        if bytes > self.room {
+            return (state, Err(self.too_small(bytes)));
+        }
+        let began = Instant::now();
+        let deadline = limit.and_then(|limit| began.checked_add(limit));
+        let mut still_since = None;
+        state.wanted += bytes;
+        let outcome = loop {
+            if state.used + bytes <= self.room {
+                if state.used + bytes + self.hold.spare() > self.room {
+                    self.hold.trim();
+                }
+                break Ok(true);
+            }
+            if let Err(error) = state.check_step(step) {
+                break Err(error);
+            }
+            let dropped = self.let_go(&mut state, bytes);
+            if !dropped.is_empty() {
+                drop(state);
+                drop(dropped);
+                state = lock(&self.state);
+                continue;
+            }
+            if state.moves() {
+                still_since = None;
+            } else if still_since.get_or_insert_with(Instant::now).elapsed() > PATIENCE {
+                break Err(self.too_small(state.used + bytes));
+            }
+            if deadline.is_some_and(|deadline| Instant::now() >= deadline) {
+                break Ok(false);
+            }
+            let soon = Instant::now() + PATIENCE / 8;
+            let until = deadline.map_or(soon, |deadline| deadline.min(soon));
+            state = wait(&self.changed, state, Some(until)).0;
+        };
+        state.wanted -= bytes;
+        if let Some(step) = state.steps.get_mut(&step) {
+            step.stalled(began.elapsed().as_secs_f64());
+        }
+        (state, outcome)
+    }
+
+    /// Takes out of memory what nobody uses, or sends what was kept on its way.
+    fn let_go(self: &Arc<Self>, state: &mut State, bytes: u64) -> Vec<Dropped> {
+        let missing = (state.used + bytes).saturating_sub(self.room);
+        let dropped = state.drop_restored(missing);
+        if dropped.is_empty() && !state.moves() {
+            for key in state.kept_oldest_first(missing) {
+                self.leave(state, key, self.config.compress);
+            }
+        }
+        dropped
+    }
+
+    fn too_small(&self, bytes: u64) -> Error {
+        // Staging grows with the budget, by a fraction of it, so that this soon ends.
+        let mut minimum = self.config.budget.0;
+        for _ in 0..20 {
+            minimum = bytes + staging(minimum, self.config.compress).1;
+        }
+        let minimum = minimum.next_multiple_of(1 << 20);
+        Error::new(
+            Kind::OutOfMemory,
+            format!(
+                "the budget of {} is too small for the activations that are in use at once: give at \
+                 least {}",
+                self.config.budget,
+                Size(minimum)
+            ),
+        )
+    }
+
+    /// Fetches what backward will want next, as far as there is room.
+    pub fn fetch_ahead(self: &Arc<Self>, state: &mut State) {
+        while let Some(key) = state.next_to_fetch() {
+            let bytes = state.bytes_of(key);
+            if state.used + state.wanted + bytes > self.room
+                || self.fetch(state, key, false).is_err()
+            {
+                break;
+            }
+        }
+    }
+
+    /// Begins to read a stored tensor, for which there is room. A hold with holes that are all too
+    /// small is no reason to refuse one that is `needed`.
+    fn fetch(self: &Arc<Self>, state: &mut State, key: u64, needed: bool) -> Result<()> {
+        let bytes = state.bytes_of(key);
+        let block = match self.hold.take(bytes as usize, End::High) {
+            Err(_) if needed => Buffer::zeroed(bytes as usize)?.into(),
+            taken => taken?,
+        };
+        if state.used + bytes + self.hold.spare() > self.room {
+            self.hold.trim();
+        }
+        let permit = self.count(state, bytes);
+        state.come(key, block, permit, self.chunk_bytes);
+        self.work.notify_all();
+        Ok(())
+    }
+
+    /// Begins to write a tensor that is here.
+    pub fn leave(&self, state: &mut State, key: u64, compress: Compress) {
+        state.leave(key, self.chunk_bytes, compress);
+        self.work.notify_all();
+    }
+}

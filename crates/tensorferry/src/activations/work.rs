@@ -1,0 +1,210 @@
+//! Workers: each takes a chunk through all of its way, one after the other.
+//!
+//! A worker has a staging buffer of its own. Between the lock and the disk it waits for nobody but
+//! the disk, so that so many chunks are under way as there are workers. Reads come first: somebody
+//! will wait for them, while a write only frees memory.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::thread::{self, JoinHandle};
+use std::time::Instant;
+
+use super::form::{self, Compress, Form, Stored, room_beside};
+use super::state::{Incoming, Origin, Outgoing};
+use super::store::Shared;
+use crate::error::{Error, Kind, Result, panic_text};
+use crate::io::{Failed, Priority};
+use crate::memory::{ALIGNMENT, Block, Buffer, Part, populate};
+use crate::sync::{Arc, lock, wait};
+
+/// Chunks under way at once.
+pub(super) const THREADS: usize = 4;
+
+/// A worker's own memory.
+struct Desk {
+    /// Room for a chunk; away while the disk has it.
+    staging: Option<Buffer>,
+    beside: Vec<u8>,
+    chunk_bytes: usize,
+}
+
+enum Task {
+    Write(Outgoing),
+    Read(Incoming),
+}
+
+pub(super) fn start(shared: &Arc<Shared>, threads: usize) -> Result<Vec<JoinHandle<()>>> {
+    let begin = |number: usize| {
+        let mut desk = Desk::new(shared.chunk_bytes, shared.config.compress)?;
+        let shared = Arc::clone(shared);
+        thread::Builder::new()
+            .name(format!("ferry-activ-{number}"))
+            .spawn(move || run(&shared, &mut desk))
+            .map_err(|error| Error::from_io(error, "can't start a thread for activations"))
+    };
+    let mut workers = Vec::new();
+    for number in 0..threads {
+        match begin(number) {
+            Ok(worker) => workers.push(worker),
+            // Those that there are do all the work.
+            Err(_) if number > 0 => break,
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(workers)
+}
+
+fn run(shared: &Arc<Shared>, desk: &mut Desk) {
+    while let Some(task) = next(shared) {
+        let (key, is_read) = match &task {
+            Task::Write(write) => (write.key, false),
+            Task::Read(read) => (read.key, true),
+        };
+        let step = lock(&shared.state).step_of(key).ok();
+        let done = catch_unwind(AssertUnwindSafe(|| match task {
+            Task::Write(write) => put_out(shared, desk, &write),
+            Task::Read(read) => bring_in(shared, desk, read),
+        }));
+        let done = done.unwrap_or_else(|panic| {
+            let message =
+                format!("tensorferry has a bug, please report it: {}", panic_text(&*panic));
+            Err(Error::new(Kind::Internal, message))
+        });
+        let mut state = lock(&shared.state);
+        if let Err(error) = done {
+            state.fail(key, &error);
+        }
+        state.in_hand -= 1;
+        if let Some(step) = step.and_then(|step| state.steps.get_mut(&step)) {
+            if is_read { step.reads.end(1) } else { step.writes.end(1) }
+        }
+        drop(state);
+        shared.changed.notify_all();
+    }
+}
+
+/// Waits for something to do; `None` when nothing will come any more.
+fn next(shared: &Shared) -> Option<Task> {
+    let mut state = lock(&shared.state);
+    loop {
+        let read = state.reads.pop_front().map(Task::Read);
+        if let Some(task) = read.or_else(|| state.writes.pop_front().map(Task::Write)) {
+            state.in_hand += 1;
+            return Some(task);
+        }
+        if state.closing {
+            return None;
+        }
+        state = wait(&shared.work, state, None).0;
+    }
+}
+
+/// Takes a chunk to disk.
+fn put_out(shared: &Shared, desk: &mut Desk, write: &Outgoing) -> Result<()> {
+    let Some((block, element, compress)) = lock(&shared.state).outgoing(write) else {
+        return Ok(());
+    };
+    let start = write.chunk * shared.chunk_bytes;
+    let from = &block[start..block.len().min(start + shared.chunk_bytes)];
+    let mut staging = desk.staging()?;
+    let began = Instant::now();
+    let stored = form::store(from, element, compress, &mut staging, &mut desk.beside)?;
+    let (raw, seconds) = (from.len() as u64, began.elapsed().as_secs_f64());
+    drop(block);
+
+    let padded = stored.len.next_multiple_of(ALIGNMENT);
+    let mut state = lock(&shared.state);
+    let place = state.scratch.take(padded as u64)?;
+    let (file, offset) = state.scratch.at(place);
+    drop(state);
+    let block = Block::from(staging).narrow(0..padded)?;
+    let written = desk.back(shared.engine.write(&file, offset, block, Priority::Offload).wait());
+
+    let mut state = lock(&shared.state);
+    if let Err(error) = written {
+        state.scratch.free(place);
+        return Err(error);
+    }
+    if let Ok(step) = state.step_of(write.key) {
+        let step = state.step_mut(step);
+        step.encoded = (step.encoded.0 + raw, step.encoded.1 + seconds);
+    }
+    let dropped = state.written(write, place, stored);
+    drop(state);
+    drop(dropped);
+    Ok(())
+}
+
+/// Takes a chunk back to memory.
+fn bring_in(shared: &Shared, desk: &mut Desk, read: Incoming) -> Result<()> {
+    let Some((from, stored)) = lock(&shared.state).incoming(&read) else {
+        return Ok(());
+    };
+    let Incoming { key, part, .. } = read;
+    // Either way the part is gone when it is said to have arrived: then all of them are joined.
+    let seconds = match stored.form {
+        Form::Raw => read_raw(shared, &from, &stored, part)?,
+        _ => desk.read_coded(shared, &from, &stored, part)?,
+    };
+    let mut state = lock(&shared.state);
+    if let Ok(step) = state.step_of(key) {
+        let step = state.step_mut(step);
+        step.read_bytes += stored.len as u64;
+        step.decoded = (step.decoded.0 + stored.len as u64, step.decoded.1 + seconds);
+    }
+    state.arrived(key);
+    Ok(())
+}
+
+/// Reads a chunk straight to where it belongs; the seconds that checking took.
+fn read_raw(shared: &Shared, from: &Origin, stored: &Stored, mut part: Part) -> Result<f64> {
+    if let Some(bytes) = part.as_mut() {
+        populate(bytes);
+    }
+    let read = shared.engine.read(&from.file, from.offset, part.into(), from.priority);
+    let bytes = read.wait().map_err(|failed| failed.error)?;
+    let began = Instant::now();
+    form::check(stored, &bytes)?;
+    Ok(began.elapsed().as_secs_f64())
+}
+
+impl Desk {
+    fn new(chunk_bytes: usize, compress: Compress) -> Result<Self> {
+        let staging = Some(Buffer::zeroed(chunk_bytes)?);
+        Ok(Self { staging, beside: vec![0; room_beside(chunk_bytes, compress)], chunk_bytes })
+    }
+
+    /// The staging buffer; another one if the disk did not give it back.
+    fn staging(&mut self) -> Result<Buffer> {
+        self.staging.take().map_or_else(|| Buffer::zeroed(self.chunk_bytes), Ok)
+    }
+
+    /// Takes the staging buffer back from a transfer.
+    fn back(&mut self, transfer: Result<Block, Failed>) -> Result<()> {
+        let (block, outcome) = match transfer {
+            Ok(block) => (Some(block), Ok(())),
+            Err(Failed { error, block }) => (block, Err(error)),
+        };
+        self.staging = block.and_then(|block| block.into_buffer().ok());
+        outcome
+    }
+
+    /// Reads a chunk that was coded; the seconds that decoding took.
+    fn read_coded(
+        &mut self,
+        shared: &Shared,
+        from: &Origin,
+        stored: &Stored,
+        mut part: Part,
+    ) -> Result<f64> {
+        let padded = stored.len.next_multiple_of(ALIGNMENT);
+        let block = Block::from(self.staging()?).narrow(0..padded)?;
+        self.back(shared.engine.read(&from.file, from.offset, block, from.priority).wait())?;
+        let staging = self.staging()?;
+        let began = Instant::now();
+        let (read, into) = (&staging[..stored.len], part.as_mut().unwrap_or_default());
+        let outcome = form::check(stored, read)
+            .and_then(|()| form::restore(stored, read, into, &mut self.beside));
+        self.staging = Some(staging);
+        outcome.map(|()| began.elapsed().as_secs_f64())
+    }
+}

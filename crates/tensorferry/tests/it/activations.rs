@@ -1,0 +1,386 @@
+//! Activations leave and come back, within their budget, whatever happens.
+
+use std::collections::HashMap;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use proptest::prelude::*;
+use tensorferry::activations::{
+    Compress, Config, Element, Memory, Mode, Permit, Saved, Store, Tensor,
+};
+use tensorferry::io::{self, Choice, Effect, Fault, Faults, On};
+use tensorferry::memory::{Block, Buffer, Foreign};
+use tensorferry::plan::offload::Planner;
+use tensorferry::{Kind, Result, Size};
+
+const MIB: usize = 1 << 20;
+
+struct Bench {
+    store: Store,
+    faults: Faults,
+    _directory: tempfile::TempDir,
+}
+
+fn bench(choice: Choice, budget: usize, compress: Compress) -> Bench {
+    let directory = tempfile::tempdir().unwrap();
+    let faults = Faults::new();
+    let engine =
+        io::open(&io::Config { faults: Some(faults.clone()), ..io::Config::of(choice) }).unwrap();
+    let config = Config {
+        directories: vec![directory.path().into()],
+        budget: Size(budget as u64),
+        compress,
+        planner: Planner::Timeline,
+    };
+    Bench { store: Store::open(engine, config).unwrap(), faults, _directory: directory }
+}
+
+/// Numbers that depend on `seed`, two thirds of them zero if `sparse`.
+fn numbers(seed: usize, bytes: usize, sparse: bool) -> Vec<u8> {
+    let number = |index: usize| {
+        let mixed = (index * 2_654_435_761 + seed * 40_503) as u32;
+        if sparse && index % 3 != seed % 3 { 0.0 } else { f32::from(mixed as u16) + 0.5 }
+    };
+    (0..bytes / 4).flat_map(|index| number(index).to_le_bytes()).collect()
+}
+
+fn memory(bytes: &[u8], permit: Permit) -> Block {
+    let mut buffer = Buffer::zeroed(bytes.len()).unwrap();
+    buffer.copy_from_slice(bytes);
+    let start = std::ptr::NonNull::from(&mut *buffer).cast();
+    let keeper = Box::new((buffer, permit));
+    // SAFETY: the keeper owns the buffer, whose bytes do not move and which nobody else knows.
+    unsafe { Foreign::shared(start, bytes.len(), keeper) }.into()
+}
+
+fn save(store: &Store, name: &str, bytes: &[u8]) -> Result<Saved> {
+    let tensor = Tensor { name, bytes: bytes.len() as u64, element: Element::Float32 };
+    let admission = store.admit(&tensor, Some(Duration::from_secs(60)))?.expect("within a minute");
+    store.save(admission, |permit| memory(bytes, permit))
+}
+
+fn take(saved: &Saved) -> Result<Memory> {
+    Ok(saved.take(Some(Duration::from_secs(60)))?.expect("within a minute"))
+}
+
+/// A forward and a backward pass over tensors of these sizes; every byte is looked at.
+fn step(store: &Store, sizes: &[usize], sparse: bool) -> Result<()> {
+    let tensors: Vec<_> = sizes
+        .iter()
+        .enumerate()
+        .map(|(number, bytes)| (format!("t{number}"), numbers(number, *bytes, sparse)))
+        .collect();
+    store.begin()?;
+    let saved: Result<Vec<_>> =
+        tensors.iter().map(|(name, bytes)| save(store, name, bytes)).collect();
+    store.end(saved.is_ok())?;
+    for ((name, bytes), saved) in tensors.iter().zip(saved?).rev() {
+        let memory = take(&saved)?;
+        assert!(*memory == bytes[..], "{name}");
+    }
+    Ok(())
+}
+
+/// Nothing is left; what was in a worker's hands at that moment goes a little later.
+fn assert_empty(store: &Store) {
+    let left = || {
+        let report = store.report().unwrap();
+        (report.used_bytes, report.scratch_bytes)
+    };
+    for _ in 0..500 {
+        if left() == (0, 0) {
+            return;
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    assert_eq!(left(), (0, 0));
+}
+
+#[test]
+fn every_bit_comes_back_on_every_engine_and_within_the_budget() {
+    let sizes = [3 * MIB, MIB + 4, 2 * MIB, 100, 5 * MIB, 2 * MIB, 3 * MIB + 8, MIB]
+        .map(|size| size / 8 * 4);
+    for choice in [Choice::Auto, Choice::Threads, Choice::Memory] {
+        for (compress, sparse) in
+            [(Compress::None, false), (Compress::Lossless, true), (Compress::Lossless, false)]
+        {
+            let bench = bench(choice, 4 * MIB, compress);
+            for number in 0..4 {
+                step(&bench.store, &sizes, sparse).unwrap();
+                let report = bench.store.report().unwrap().last.unwrap();
+                assert!(report.peak_bytes <= 4 << 20, "{report:?}");
+                let mode = if number == 0 { Mode::Profiled } else { Mode::Planned };
+                assert_eq!((report.mode, report.tensors), (mode, sizes.len()));
+                assert!(report.read_bytes > 0 && report.stored_bytes >= report.read_bytes);
+                let shrinks = compress == Compress::Lossless && sparse;
+                assert_eq!(report.stored_bytes < report.offloaded_bytes, shrinks);
+            }
+            assert_empty(&bench.store);
+        }
+    }
+}
+
+#[test]
+fn what_fits_is_kept_once_a_step_was_measured() {
+    let bench = bench(Choice::Auto, 64 * MIB, Compress::Lossless);
+    step(&bench.store, &[MIB; 10], false).unwrap();
+    step(&bench.store, &[MIB; 10], false).unwrap();
+    let report = bench.store.report().unwrap().last.unwrap();
+    assert_eq!((report.offloaded_bytes, report.read_bytes), (0, 0));
+    assert_eq!(report.saved_bytes, 10 << 20);
+}
+
+#[test]
+fn a_tensor_that_is_used_before_it_left_is_the_original() {
+    let bench = bench(Choice::Auto, 16 * MIB, Compress::None);
+    bench.faults.add(Fault::new(On::Write, Effect::Delay(Duration::from_millis(50))).times(100));
+    bench.store.begin().unwrap();
+    let bytes = numbers(1, MIB, false);
+    let saved = save(&bench.store, "t", &bytes).unwrap();
+    let memory = take(&saved).unwrap();
+    assert!(matches!(memory, Memory::Original(_)) && *memory == bytes[..]);
+    drop((memory, saved));
+    bench.store.end(true).unwrap();
+    drop(bench.store.clone());
+    step(&bench.store, &[MIB; 3], false).unwrap();
+}
+
+#[test]
+fn a_graph_that_is_dropped_leaves_nothing() {
+    let bench = bench(Choice::Auto, 8 * MIB, Compress::None);
+    for _ in 0..3 {
+        bench.store.begin().unwrap();
+        let saved: Vec<_> = (0..20)
+            .map(|number| save(&bench.store, "t", &numbers(number, MIB, false)).unwrap())
+            .collect();
+        bench.store.end(true).unwrap();
+        drop(saved);
+    }
+    assert_empty(&bench.store);
+    assert!(bench.store.plan().unwrap().is_none(), "nothing was learned from it");
+}
+
+#[test]
+fn a_tensor_can_be_used_again_after_others_took_its_room() {
+    let bench = bench(Choice::Auto, 6 * MIB, Compress::None);
+    bench.store.begin().unwrap();
+    let saved: Vec<_> = (0..12)
+        .map(|number| save(&bench.store, "t", &numbers(number, MIB, false)).unwrap())
+        .collect();
+    bench.store.end(true).unwrap();
+    for _ in 0..3 {
+        for (number, saved) in saved.iter().enumerate().rev() {
+            assert!(*take(saved).unwrap() == numbers(number, MIB, false)[..]);
+        }
+    }
+    assert!(bench.store.report().unwrap().used_bytes <= 6 << 20);
+    drop(saved);
+    assert_empty(&bench.store);
+}
+
+#[test]
+fn a_budget_that_is_too_small_is_told_with_the_one_that_would_do() {
+    let bench = bench(Choice::Auto, 4 * MIB, Compress::None);
+    bench.store.begin().unwrap();
+    let error = save(&bench.store, "large", &numbers(0, 8 * MIB, false)).err().unwrap();
+    assert_eq!(error.kind(), Kind::OutOfMemory);
+    let text = error.to_string();
+    assert!(text.contains("4 MiB") && text.contains("large"), "{text}");
+    let minimum: Size =
+        text.split("at least ").nth(1).unwrap().split(" (").next().unwrap().parse().unwrap();
+    let other = self::bench(Choice::Auto, minimum.0 as usize, Compress::None);
+    step(&other.store, &[8 * MIB, 8 * MIB], false).unwrap();
+
+    bench.store.end(false).unwrap();
+    step(&bench.store, &[MIB; 8], false).unwrap();
+    let tiny = Config {
+        directories: vec![std::env::temp_dir()],
+        budget: Size(1000),
+        compress: Compress::None,
+        planner: Planner::Paper,
+    };
+    let error = Store::open(io::open(&io::Config::default()).unwrap(), tiny).err().unwrap();
+    assert!(error.to_string().contains("too small"), "{error}");
+}
+
+#[test]
+fn what_is_held_at_once_beyond_the_budget_is_an_error_and_not_a_hang() {
+    let bench = bench(Choice::Auto, 4 * MIB, Compress::None);
+    bench.store.begin().unwrap();
+    let saved: Vec<_> = (0..8)
+        .map(|number| save(&bench.store, "t", &numbers(number, MIB, false)).unwrap())
+        .collect();
+    bench.store.end(true).unwrap();
+    let mut held = Vec::new();
+    let error = saved.iter().rev().find_map(|saved| match take(saved) {
+        Ok(memory) => {
+            held.push(memory);
+            None
+        }
+        Err(error) => Some(error),
+    });
+    let error = error.unwrap();
+    assert_eq!(error.kind(), Kind::OutOfMemory);
+    drop((held, saved));
+    assert_empty(&bench.store);
+}
+
+#[test]
+fn faults_are_raised_with_the_name_of_the_tensor_and_the_next_step_works() {
+    for (on, effect, kind) in [
+        (On::Write, Effect::Fail(libc::EIO), Kind::Io),
+        (On::Write, Effect::Fail(libc::ENOSPC), Kind::OutOfSpace),
+        (On::Read, Effect::Fail(libc::EIO), Kind::Io),
+    ] {
+        for after in [0, 2, 5] {
+            let bench = bench(Choice::Threads, 4 * MIB, Compress::None);
+            bench.faults.add(Fault::new(on, effect).after(after));
+            let error = step(&bench.store, &[MIB; 9], false).unwrap_err();
+            assert_eq!(error.kind(), kind, "{error}");
+            assert!(error.to_string().contains(": t"), "{error}");
+            for _ in 0..3 {
+                step(&bench.store, &[MIB; 9], false).unwrap();
+            }
+            assert_empty(&bench.store);
+        }
+    }
+}
+
+/// Flips one bit of every scratch file of this process that lies in `directory`.
+fn flip(directory: &Path) -> usize {
+    use std::os::unix::fs::FileExt;
+    let mut flipped = 0;
+    for entry in std::fs::read_dir("/proc/self/fd").unwrap().flatten() {
+        let Ok(target) = std::fs::read_link(entry.path()) else { continue };
+        if !target.starts_with(directory) {
+            continue;
+        }
+        let file = std::fs::OpenOptions::new().read(true).write(true).open(entry.path()).unwrap();
+        let mut byte = [0];
+        file.read_exact_at(&mut byte, 5000).unwrap();
+        file.write_all_at(&[byte[0] ^ 1], 5000).unwrap();
+        file.sync_all().unwrap();
+        flipped += 1;
+        break;
+    }
+    flipped
+}
+
+#[test]
+fn a_flipped_bit_in_the_scratch_file_is_noticed() {
+    for (compress, sparse) in [(Compress::None, false), (Compress::Lossless, true)] {
+        let bench = bench(Choice::Auto, 4 * MIB, compress);
+        bench.store.begin().unwrap();
+        let saved: Vec<_> = (0..8)
+            .map(|number| save(&bench.store, &format!("t{number}"), &numbers(number, MIB, sparse)))
+            .map(Result::unwrap)
+            .collect();
+        bench.store.end(true).unwrap();
+        // By now the first ones are on disk: the later ones would not have been admitted.
+        assert_eq!(flip(bench._directory.path()), 1);
+        let error = saved.iter().rev().find_map(|saved| take(saved).err()).unwrap();
+        assert_eq!(error.kind(), Kind::Corrupt);
+        assert!(error.to_string().contains(": t"), "{error}");
+        drop(saved);
+        step(&bench.store, &[MIB; 8], sparse).unwrap();
+        assert_empty(&bench.store);
+    }
+}
+
+#[test]
+fn a_step_that_differs_is_served_and_planned_for_when_it_comes_again() {
+    let bench = bench(Choice::Auto, 6 * MIB, Compress::None);
+    let mode = || bench.store.report().unwrap().last.unwrap().mode;
+    step(&bench.store, &[MIB; 10], false).unwrap();
+    step(&bench.store, &[MIB; 10], false).unwrap();
+    assert_eq!(mode(), Mode::Planned);
+    step(&bench.store, &[2 * MIB; 7], false).unwrap();
+    assert_eq!(mode(), Mode::Differed);
+    step(&bench.store, &[2 * MIB; 7], false).unwrap();
+    assert_eq!(mode(), Mode::Profiled);
+    step(&bench.store, &[2 * MIB; 7], false).unwrap();
+    assert_eq!(mode(), Mode::Planned);
+    step(&bench.store, &[2 * MIB; 5], false).unwrap();
+    step(&bench.store, &[MIB; 12], false).unwrap();
+    assert_empty(&bench.store);
+}
+
+#[test]
+fn several_forwards_before_a_backward_are_one_step() {
+    let bench = bench(Choice::Auto, 4 * MIB, Compress::None);
+    for _ in 0..3 {
+        let mut saved = HashMap::new();
+        for pass in 0..3 {
+            bench.store.begin().unwrap();
+            for number in 0..4 {
+                let bytes = numbers(pass * 4 + number, MIB / 2, false);
+                saved.insert((pass, number), save(&bench.store, "t", &bytes).unwrap());
+            }
+            bench.store.end(true).unwrap();
+        }
+        for pass in 0..3 {
+            for number in (0..4).rev() {
+                let saved = saved.remove(&(pass, number)).unwrap();
+                assert!(*take(&saved).unwrap() == numbers(pass * 4 + number, MIB / 2, false)[..]);
+            }
+        }
+        let report = bench.store.report().unwrap().last.unwrap();
+        assert_eq!(report.tensors, 12);
+    }
+    assert_eq!(bench.store.report().unwrap().last.unwrap().mode, Mode::Planned);
+}
+
+#[test]
+fn threads_share_a_store() {
+    let bench = Arc::new(bench(Choice::Auto, 32 * MIB, Compress::Lossless));
+    std::thread::scope(|scope| {
+        for thread in 0..4 {
+            let bench = Arc::clone(&bench);
+            scope.spawn(move || {
+                for _ in 0..5 {
+                    step(&bench.store, &[MIB / 2 + thread * 4096; 6], thread % 2 == 0).unwrap();
+                }
+            });
+        }
+    });
+    assert_empty(&bench.store);
+}
+
+#[test]
+fn halves_take_half_the_disk() {
+    let bench = bench(Choice::Auto, 6 * MIB, Compress::Half);
+    bench.store.begin().unwrap();
+    let floats: Vec<u8> =
+        (0..MIB / 4).flat_map(|index| (index as f32 / 1e5).sin().to_le_bytes()).collect();
+    let saved: Vec<_> = (0..9).map(|_| save(&bench.store, "t", &floats).unwrap()).collect();
+    bench.store.end(true).unwrap();
+    let back = take(&saved[0]).unwrap();
+    let number = |bytes: &[u8]| f32::from_le_bytes(bytes.try_into().unwrap());
+    for (before, after) in floats.chunks_exact(4).zip(back.chunks_exact(4)) {
+        assert!((number(before) - number(after)).abs() <= 1e-3);
+    }
+    assert!(bench.store.report().unwrap().scratch_bytes <= (9 * MIB / 2) as u64);
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(16))]
+
+    #[test]
+    fn any_steps_within_any_budget_give_back_every_bit(
+        budget in 1_usize..4,
+        steps in prop::collection::vec(
+            (prop::collection::vec(1_usize..100_000, 1..16), any::<bool>()), 1..5),
+    ) {
+        let bench = bench(Choice::Threads, budget * MIB + MIB / 2, Compress::Lossless);
+        for (sizes, sparse) in steps {
+            let sizes: Vec<usize> = sizes.into_iter().map(|size| size * 4).collect();
+            for _ in 0..3 {
+                step(&bench.store, &sizes, sparse).unwrap();
+                let report = bench.store.report().unwrap().last.unwrap();
+                prop_assert!(report.peak_bytes <= (budget * MIB + MIB / 2) as u64);
+            }
+        }
+        assert_empty(&bench.store);
+    }
+}

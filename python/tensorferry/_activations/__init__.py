@@ -1,0 +1,1 @@
+"""Capturing what autograd saves; the bytes are the core's."""

@@ -1,0 +1,115 @@
+"""Which saved tensors are given to the core, and what of them.
+
+Never parameters, nor views of them: they are there anyway. Nothing small: a transfer costs more than it
+frees. Nothing whose bytes are not plainly in a storage: sparse tensors, subclasses, lazily conjugated ones.
+"""
+
+from __future__ import annotations
+
+import weakref
+
+import torch
+
+from tensorferry import _lib
+from tensorferry._activations.packed import Kept, Packed, Stored, keep, watch
+
+PLAIN = (torch.Tensor, torch.nn.Parameter)
+
+
+class Capture:
+    """The two hooks, and what they remember of storages."""
+
+    def __init__(self, store: _lib.Activations, min_bytes: int) -> None:
+        self._store = store
+        self._min_bytes = min_bytes
+        self._stored: weakref.WeakValueDictionary[int, Stored] = weakref.WeakValueDictionary()
+
+    def pack(self, tensor: torch.Tensor) -> Kept | Packed:
+        """Called by autograd when an operation saves a tensor."""
+        if not _is_plain(tensor) or is_parameter(tensor):
+            return keep(tensor)
+        if tensor.device.type == "cpu":
+            return self._pack(tensor, tensor)
+        if tensor.nbytes < self._min_bytes:
+            return keep(tensor)
+        # Untested on hardware: no accelerator was at hand.
+        return self._pack(tensor, tensor.detach().to("cpu"))
+
+    @staticmethod
+    def unpack(packed: Kept | Packed) -> torch.Tensor:
+        """Called by autograd when backward needs the tensor."""
+        return packed.unpack()
+
+    def _pack(self, tensor: torch.Tensor, host: torch.Tensor) -> Kept | Packed:
+        storage = host.untyped_storage()
+        span = _span(host)
+        start = span[0]
+        if 2 * (span[1] - span[0]) >= storage.nbytes():
+            span = (0, storage.nbytes())
+        if span[1] - span[0] < self._min_bytes:
+            return keep(tensor)
+        stored = self._store_once(host, storage, span, described(tensor))
+        return Packed(
+            stored=stored,
+            watched=watch(tensor),
+            offset=start - stored.start,
+            dtype=host.dtype,
+            shape=tuple(host.shape),
+            stride=tuple(host.stride()),
+            device=tensor.device,
+        )
+
+    def _store_once(
+        self,
+        host: torch.Tensor,
+        storage: torch.UntypedStorage,
+        span: tuple[int, int],
+        name: str,
+    ) -> Stored:
+        version = 0 if host.is_inference() else host._version
+        known = self._stored.get(storage._cdata)
+        if known is not None and known.covers(span, version):
+            return known
+        activation = self._store.save(
+            storage.data_ptr() + span[0], span[1] - span[0], storage, name, _element(host.dtype)
+        )
+        stored = Stored(activation, storage, span, version)
+        self._stored[storage._cdata] = stored
+        return stored
+
+
+def is_parameter(tensor: torch.Tensor) -> bool:
+    """Whether it is a parameter, a leaf that collects a gradient, or a view of one."""
+    base = tensor if tensor._base is None else tensor._base
+    return isinstance(base, torch.nn.Parameter) or (base.is_leaf and base.requires_grad)
+
+
+def described(tensor: torch.Tensor) -> str:
+    """What a tensor is called in plans and errors: who made it, and what it is."""
+    maker = "input" if tensor.grad_fn is None else tensor.grad_fn.name().removesuffix("Backward0")
+    dtype = str(tensor.dtype).removeprefix("torch.")
+    return f"{maker} {dtype}{list(tensor.shape)}"
+
+
+def _is_plain(tensor: torch.Tensor) -> bool:
+    return (
+        type(tensor) in PLAIN
+        and tensor.layout is torch.strided
+        and tensor.device.type != "meta"
+        and tensor.numel() > 0
+        and not tensor.is_conj()
+        and not tensor.is_neg()
+    )
+
+
+def _span(tensor: torch.Tensor) -> tuple[int, int]:
+    """The bytes of its storage that a tensor covers, holes included."""
+    last = sum((size - 1) * step for size, step in zip(tensor.shape, tensor.stride(), strict=True))
+    start = tensor.storage_offset()
+    return start * tensor.itemsize, (start + last + 1) * tensor.itemsize
+
+
+def _element(dtype: torch.dtype) -> str:
+    if dtype is torch.float32:
+        return "float32"
+    return {4: "four", 2: "two"}.get(dtype.itemsize, "other")

@@ -1,0 +1,131 @@
+"""What autograd keeps in place of a tensor that it saved.
+
+A tensor is packed as the range of bytes of its storage that it covers, and how it lies in that range.
+One storage saved several times is one :class:`Stored`. Neither refers to the tensor itself: one that is
+the output of the operation that saved it would keep itself alive for ever.
+
+torch checks that a saved tensor was not changed in place before it is used, but not behind hooks. So that
+is done here: a tensor without bytes that shares the counter of changes tells how often its twin was
+changed.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import torch
+
+if TYPE_CHECKING:
+    from tensorferry import _lib
+
+_EMPTY: dict[torch.dtype, torch.Tensor] = {}
+
+
+class Stored:
+    """A range of the bytes of a storage, as they were at one version of it."""
+
+    __slots__ = ("__weakref__", "_storage", "activation", "start", "stop", "version")
+
+    def __init__(
+        self,
+        activation: _lib.Activation,
+        storage: torch.UntypedStorage,
+        span: tuple[int, int],
+        version: int,
+    ) -> None:
+        self.activation = activation
+        self.start, self.stop = span
+        self.version = version
+        # While this is held, no other storage gets the same address.
+        self._storage = storage._weak_ref()
+
+    def __del__(self, free=torch.UntypedStorage._free_weak_ref) -> None:  # type: ignore[no-untyped-def]
+        free(self._storage)
+
+    def covers(self, span: tuple[int, int], version: int) -> bool:
+        """Whether these bytes are here, at this version."""
+        return self.version == version and self.start <= span[0] and span[1] <= self.stop
+
+
+class Watched:
+    """A tensor's counter of changes, and what it should say."""
+
+    __slots__ = ("_name", "_twin", "_version")
+
+    def __init__(self, tensor: torch.Tensor, twin: torch.Tensor) -> None:
+        self._twin = twin
+        self._version = twin._version
+        self._name = _name_for_errors(tensor)
+
+    def check(self) -> None:
+        """Raises what torch raises when a saved tensor was changed in place."""
+        if self._twin._version != self._version:
+            raise RuntimeError(
+                "one of the variables needed for gradient computation has been modified by an "
+                f"inplace operation: {self._name}, is at version {self._twin._version}; expected "
+                f"version {self._version} instead."
+            )
+
+
+def _name_for_errors(tensor: torch.Tensor) -> str:
+    name = f"[{tensor.type()} {list(tensor.shape)}]"
+    if tensor.grad_fn is not None:
+        name += f", which is output {tensor.output_nr} of {tensor.grad_fn.name()}"
+    return name
+
+
+@dataclass(slots=True)
+class Kept:
+    """A tensor that stays where it is."""
+
+    tensor: torch.Tensor
+    watched: Watched | None
+
+    def unpack(self) -> torch.Tensor:
+        if self.watched is not None:
+            self.watched.check()
+        return self.tensor
+
+
+@dataclass(slots=True)
+class Packed:
+    """A tensor whose bytes are the core's."""
+
+    stored: Stored
+    watched: Watched | None
+    offset: int
+    """Bytes from the beginning of what is stored."""
+    dtype: torch.dtype
+    shape: tuple[int, ...]
+    stride: tuple[int, ...]
+    device: torch.device
+
+    def unpack(self) -> torch.Tensor:
+        if self.watched is not None:
+            self.watched.check()
+        memory = self.stored.activation.take()
+        count = 1 + sum((size - 1) * step for size, step in zip(self.shape, self.stride, strict=True))
+        flat = torch.frombuffer(
+            memory, dtype=torch.uint8, count=count * self.dtype.itemsize, offset=self.offset
+        )
+        tensor = flat.view(self.dtype).as_strided(self.shape, self.stride)
+        return tensor if self.device.type == "cpu" else tensor.to(self.device)
+
+
+def keep(tensor: torch.Tensor) -> Kept:
+    """Leaves a tensor where it is."""
+    detached = tensor.detach()
+    return Kept(detached, None if tensor.is_inference() else Watched(tensor, detached))
+
+
+def watch(tensor: torch.Tensor) -> Watched | None:
+    """Watches a tensor for changes without keeping its bytes."""
+    if tensor.is_inference():
+        return None
+    if tensor.dtype not in _EMPTY:
+        _EMPTY[tensor.dtype] = torch.empty(0, dtype=tensor.dtype)
+    twin = tensor.detach()
+    empty = _EMPTY[tensor.dtype]
+    twin.data = empty if tensor.device.type == "cpu" else empty.to(tensor.device)
+    return Watched(tensor, twin)

@@ -1,0 +1,598 @@
+"""The same gradients as without it, bit for bit, in less memory."""
+
+from __future__ import annotations
+
+import gc
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+import tensorferry as ferry
+import torch
+from torch import nn
+from torch.utils.checkpoint import checkpoint
+
+MIB = 1 << 20
+
+
+def mlp(depth: int = 6, width: int = 256) -> nn.Module:
+    torch.manual_seed(0)
+    layers = [nn.Sequential(nn.Linear(width, width), nn.ReLU(), nn.LayerNorm(width)) for _ in range(depth)]
+    return nn.Sequential(*layers)
+
+
+def cnn() -> nn.Module:
+    torch.manual_seed(0)
+    return nn.Sequential(
+        nn.Conv2d(3, 16, 3, padding=1),
+        nn.BatchNorm2d(16),
+        nn.ReLU(inplace=True),
+        nn.MaxPool2d(2),
+        nn.Conv2d(16, 32, 3, padding=1),
+        nn.BatchNorm2d(32),
+        nn.ReLU(inplace=True),
+        nn.Dropout(0.2),
+        nn.AdaptiveAvgPool2d(4),
+        nn.Flatten(),
+        nn.Linear(32 * 16, 10),
+    )
+
+
+def transformer() -> nn.Module:
+    torch.manual_seed(0)
+    layer = nn.TransformerEncoderLayer(64, 4, 128, batch_first=True, dropout=0.1)
+    return nn.TransformerEncoder(layer, 2, enable_nested_tensor=False)
+
+
+MODELS: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {
+    "mlp": (mlp, (512, 256)),
+    "cnn": (cnn, (16, 3, 32, 32)),
+    "transformer": (transformer, (16, 32, 64)),
+}
+
+
+def gradients(
+    model: nn.Module, x: torch.Tensor, around: object = None, steps: int = 1
+) -> list[torch.Tensor]:
+    """The gradients after so many steps of plain SGD, and the input's."""
+    torch.manual_seed(1)
+    x = x.clone().requires_grad_()
+    for _ in range(steps):
+        model.zero_grad()
+        x.grad = None
+        if around is None:
+            loss = model(x).square().mean()
+        else:
+            with around:  # type: ignore[attr-defined]
+                loss = model(x).square().mean()
+        loss.backward()
+        with torch.no_grad():
+            for parameter in model.parameters():
+                parameter -= 0.1 * parameter.grad  # type: ignore[operator]
+    assert x.grad is not None
+    return [x.grad, *(p.grad for p in model.parameters() if p.grad is not None)]
+
+
+def assert_same(ours: list[torch.Tensor], theirs: list[torch.Tensor]) -> None:
+    assert len(ours) == len(theirs)
+    for mine, other in zip(ours, theirs, strict=True):
+        assert torch.equal(mine, other)
+
+
+@pytest.fixture
+def offload(tmp_path: Path) -> Iterator[ferry.ActivationOffload]:
+    offload = ferry.ActivationOffload(tmp_path, "3MiB", min_bytes="16KiB")
+    yield offload
+    gc.collect()
+    assert offload.report().used_bytes == 0
+
+
+@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("compress", ["none", "lossless"])
+@pytest.mark.parametrize("planner", ["timeline", "paper"])
+def test_gradients_are_the_same_bit_for_bit(
+    name: str, compress: str, planner: str, tmp_path: Path
+) -> None:
+    make, shape = MODELS[name]
+    x = torch.randn(shape)
+    offload = ferry.ActivationOffload(
+        tmp_path, "3MiB", compress=compress, planner=planner, min_bytes="16KiB"  # type: ignore[arg-type]
+    )
+    assert_same(gradients(make(), x, offload, steps=4), gradients(make(), x, steps=4))
+    report = offload.report()
+    assert report.last is not None
+    assert (report.steps, report.last.mode) == (4, "planned")
+    assert report.last.peak_bytes <= report.budget == 3 * MIB
+    assert report.used_bytes == 0
+
+
+def test_parameters_and_small_tensors_stay(offload: ferry.ActivationOffload) -> None:
+    weight = nn.Parameter(torch.randn(512, 512))
+    frozen = nn.Parameter(torch.randn(512, 512), requires_grad=False)
+    small = torch.randn(8, 512, requires_grad=True)
+    with offload:
+        loss = (small @ weight.t() @ frozen).sum()
+    loss.backward()
+    report = offload.report()
+    assert report.steps == 0, "nothing was saved that is a step"
+    assert report.written_bytes == 0
+
+
+def test_a_storage_that_is_saved_twice_is_stored_once(offload: ferry.ActivationOffload) -> None:
+    x = torch.randn(256, 256, requires_grad=True)
+    with offload:
+        y = x.exp()
+        a, b = y.chunk(2, dim=1)
+        loss = (y * y).sum() + (a * b).sum() + y.t().square().sum()
+    loss.backward()
+    last = offload.report().last
+    assert last is not None
+    assert last.saved_bytes == 256 * 256 * 4
+    wanted = torch.autograd.grad(plain_storage_twice(x), x)[0]
+    assert torch.equal(x.grad, wanted)  # type: ignore[arg-type]
+
+
+def plain_storage_twice(x: torch.Tensor) -> torch.Tensor:
+    y = x.exp()
+    a, b = y.chunk(2, dim=1)
+    return (y * y).sum() + (a * b).sum() + y.t().square().sum()
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16, torch.complex64])
+def test_views_come_back_with_their_strides(
+    dtype: torch.dtype, offload: ferry.ActivationOffload
+) -> None:
+    seen: list[torch.Tensor] = []
+
+    class Look(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):  # type: ignore[no-untyped-def]
+            ctx.save_for_backward(x.t(), x[::2, 1:], x.expand(3, *x.shape), x[5])
+            return x.clone()
+
+        @staticmethod
+        def backward(ctx, gradient):  # type: ignore[no-untyped-def]
+            seen.extend(ctx.saved_tensors)
+            return gradient
+
+    x = torch.randn(300, 200, dtype=dtype, requires_grad=True)
+    with offload:
+        y = x * 2
+        loss = Look.apply(y).abs().sum()
+    loss.backward()
+    views = [y.t(), y[::2, 1:], y.expand(3, *y.shape), y[5]]
+    for view, back in zip(views, seen, strict=True):
+        assert back.stride() == view.stride()
+        assert torch.equal(back, view)
+    seen.clear()
+
+
+def test_a_change_in_place_is_reported_as_torch_does(offload: ferry.ActivationOffload) -> None:
+    def broken(around: object = None) -> None:
+        x = torch.randn(200, 200, requires_grad=True)
+        if around is None:
+            y = x.exp()
+        else:
+            with around:  # type: ignore[attr-defined]
+                y = x.exp()
+        y.add_(1)
+        y.sum().backward()
+
+    with pytest.raises(RuntimeError, match="modified by an inplace operation") as plain:
+        broken()
+    with pytest.raises(RuntimeError, match="modified by an inplace operation") as ours:
+        broken(offload)
+    for text in ("output 0 of ", "is at version 1; expected version 0 instead"):
+        assert text in str(plain.value)
+        assert text in str(ours.value)
+    weight = nn.Parameter(torch.randn(4, 4))
+    with offload:
+        loss = (torch.randn(4, 4, requires_grad=True) @ weight).sum()
+    with torch.no_grad():
+        weight.add_(1)
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        loss.backward()
+
+
+def test_autocast(offload: ferry.ActivationOffload) -> None:
+    x = torch.randn(512, 256)
+
+    class Cast(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.inner = mlp()
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            with torch.autocast("cpu", dtype=torch.bfloat16):
+                out: torch.Tensor = self.inner(x)
+            return out.float()
+
+    assert_same(gradients(Cast(), x, offload, steps=3), gradients(Cast(), x, steps=3))
+
+
+@pytest.mark.parametrize("reentrant", [False, True])
+def test_checkpointing_inside(reentrant: bool, offload: ferry.ActivationOffload) -> None:
+    class Checkpointed(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.a, self.b = mlp(2), mlp(2)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            y: torch.Tensor = checkpoint(self.a, x, use_reentrant=reentrant)
+            out: torch.Tensor = self.b(y)
+            return out
+
+    x = torch.randn(512, 256)
+    assert_same(gradients(Checkpointed(), x, offload, steps=3), gradients(Checkpointed(), x, steps=3))
+
+
+def test_backward_inside_and_nested_contexts(offload: ferry.ActivationOffload, tmp_path: Path) -> None:
+    inner = ferry.ActivationOffload(tmp_path, "4MiB", min_bytes="16KiB")
+    model, x = mlp(), torch.randn(512, 256, requires_grad=True)
+    for _ in range(3):
+        with offload:
+            y = model[:3](x)  # type: ignore[index]
+            with inner:
+                y = model[3:](y)  # type: ignore[index]
+            y.square().mean().backward()
+    wanted = torch.autograd.grad(model(x).square().mean(), x)[0]
+    assert torch.equal(x.grad, 3 * wanted) or torch.allclose(x.grad, 3 * wanted)  # type: ignore[arg-type]
+    assert inner.report().steps == 3
+    x.grad = None
+    with offload, inner:
+        model(x).square().mean().backward()
+    assert torch.equal(x.grad, wanted)  # type: ignore[arg-type]
+
+
+def test_accumulation_and_several_forwards_before_one_backward(
+    offload: ferry.ActivationOffload,
+) -> None:
+    parts = [torch.randn(256, 256) for _ in range(3)]
+
+    def accumulated(around: object) -> list[torch.Tensor]:
+        model = mlp()
+        for part in parts:
+            with around:  # type: ignore[attr-defined]
+                loss = model(part).square().mean()
+            loss.backward()
+        return [p.grad for p in model.parameters() if p.grad is not None]
+
+    def together(around: object) -> list[torch.Tensor]:
+        model = mlp()
+        losses = []
+        for part in parts:
+            with around:  # type: ignore[attr-defined]
+                losses.append(model(part).square().mean())
+        sum(losses).backward()  # type: ignore[union-attr]
+        return [p.grad for p in model.parameters() if p.grad is not None]
+
+    nothing = torch.autograd.set_grad_enabled(True)
+    for way in (accumulated, together):
+        for _ in range(3):
+            assert_same(way(offload), way(nothing))
+
+
+def test_retain_graph_and_two_backwards(offload: ferry.ActivationOffload) -> None:
+    model, x = mlp(), torch.randn(512, 256, requires_grad=True)
+    with offload:
+        loss = model(x).square().mean()
+    first = torch.autograd.grad(loss, x, retain_graph=True)[0]
+    second = torch.autograd.grad(loss, x)[0]
+    wanted = torch.autograd.grad(model(x).square().mean(), x)[0]
+    assert torch.equal(first, wanted)
+    assert torch.equal(second, wanted)
+    with pytest.raises(RuntimeError, match="second time"):
+        torch.autograd.grad(loss, x)
+
+
+def test_double_backward(tmp_path: Path) -> None:
+    offload = ferry.ActivationOffload(tmp_path, "64MiB", min_bytes="16KiB")
+    model = nn.Sequential(nn.Linear(64, 256), nn.Tanh(), nn.Linear(256, 256), nn.Tanh())
+
+    def penalty(around: object) -> torch.Tensor:
+        torch.manual_seed(3)
+        x = torch.randn(128, 64, requires_grad=True)
+        with around:  # type: ignore[attr-defined]
+            y = model(x).sum()
+        gradient = torch.autograd.grad(y, x, create_graph=True)[0]
+        return torch.autograd.grad(gradient.square().sum(), x)[0]
+
+    assert torch.equal(penalty(offload), penalty(torch.autograd.set_grad_enabled(True)))
+
+
+def test_a_graph_without_backward_leaves_nothing(offload: ferry.ActivationOffload) -> None:
+    model, x = mlp(), torch.randn(512, 256)
+    for _ in range(3):
+        with offload:
+            loss = model(x).square().mean()
+        del loss
+    for _ in range(100):
+        report = offload.report()
+        if report.used_bytes == report.scratch_bytes == 0:
+            break
+        threading.Event().wait(0.02)
+    assert (report.used_bytes, report.scratch_bytes, report.steps) == (0, 0, 0)
+
+
+def test_evaluation_costs_nothing(offload: ferry.ActivationOffload) -> None:
+    model, x = mlp(), torch.randn(512, 256)
+    with torch.no_grad(), offload:
+        model(x)
+    report = offload.report()
+    assert (report.steps, report.written_bytes) == (0, 0)
+
+
+def test_an_exception_in_the_middle_of_a_step(offload: ferry.ActivationOffload) -> None:
+    model, x = mlp(), torch.randn(512, 256)
+    gradients(model, x, offload, steps=2)
+    with pytest.raises(ZeroDivisionError), offload:
+        model(x)
+        1 / 0  # noqa: B018
+    gc.collect()
+    assert_same(gradients(mlp(), x, offload, steps=3), gradients(mlp(), x, steps=3))
+
+
+def test_threads_other_than_the_main_one(tmp_path: Path) -> None:
+    offload = ferry.ActivationOffload(tmp_path, "16MiB", min_bytes="16KiB")
+    x = torch.randn(256, 256)
+    wanted = gradients(mlp(), x, steps=3)
+    wrong: list[BaseException] = []
+
+    def train() -> None:
+        try:
+            model = mlp()
+            y = x.clone().requires_grad_()
+            for _ in range(3):
+                model.zero_grad()
+                y.grad = None
+                with offload:
+                    loss = model(y).square().mean()
+                loss.backward()
+                with torch.no_grad():
+                    for parameter in model.parameters():
+                        parameter -= 0.1 * parameter.grad  # type: ignore[operator]
+            assert_same([y.grad, *(p.grad for p in model.parameters())], wanted)  # type: ignore[list-item]
+        except BaseException as error:
+            wrong.append(error)
+
+    threads = [threading.Thread(target=train) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not wrong, wrong
+    assert offload.report().used_bytes == 0
+
+
+def test_a_step_that_differs(offload: ferry.ActivationOffload) -> None:
+    for rows in (512, 512, 300, 512, 512, 512, 700):
+        x = torch.randn(rows, 256)
+        assert_same(gradients(mlp(), x, offload), gradients(mlp(), x))
+    last = offload.report().last
+    assert last is not None
+    assert last.mode == "differed"
+
+
+def test_the_plan_says_why(offload: ferry.ActivationOffload) -> None:
+    assert offload.plan is None
+    assert offload.profile is None
+    gradients(mlp(), torch.randn(512, 256), offload, steps=2)
+    plan = offload.plan
+    assert plan is not None
+    told = plan.explain()
+    assert "Relu float32[512, 256]" in told
+    assert plan.to_dict()["budget"] < 3 * MIB
+    assert "are kept" in repr(plan)
+    assert offload.profile is not None
+    text = str(offload.report())
+    for word in ("budget 3.0 MiB", "predicted", "drive writes a day"):
+        assert word in text
+
+
+def test_half_is_near_and_says_so(tmp_path: Path) -> None:
+    offload = ferry.ActivationOffload(tmp_path, "3MiB", compress="half", min_bytes="16KiB")
+    x = torch.randn(512, 256)
+    ours, theirs = gradients(mlp(), x, offload, steps=3), gradients(mlp(), x, steps=3)
+    assert not all(torch.equal(a, b) for a, b in zip(ours, theirs, strict=True))
+    for mine, other in zip(ours, theirs, strict=True):
+        assert torch.allclose(mine, other, rtol=0.05, atol=float(other.abs().max()) * 0.01)
+    last = offload.report().last
+    assert last is not None
+    assert last.stored_bytes <= last.offloaded_bytes * 0.55
+
+
+def test_several_directories(tmp_path: Path) -> None:
+    directories = [tmp_path / "a", tmp_path / "b"]
+    for directory in directories:
+        directory.mkdir()
+    offload = ferry.ActivationOffload(directories, "3MiB", min_bytes="16KiB")
+    x = torch.randn(512, 256)
+    assert_same(gradients(mlp(), x, offload, steps=3), gradients(mlp(), x, steps=3))
+
+
+def test_tmpfs_works() -> None:
+    offload = ferry.ActivationOffload("/dev/shm", "3MiB", min_bytes="16KiB")
+    x = torch.randn(512, 256)
+    assert_same(gradients(mlp(), x, offload, steps=3), gradients(mlp(), x, steps=3))
+
+
+# -- faults --
+
+
+def test_bad_arguments_are_told(tmp_path: Path) -> None:
+    with pytest.raises(ferry.NotFound, match="nowhere"):
+        ferry.ActivationOffload(tmp_path / "nowhere")
+    with pytest.raises(ferry.InvalidInput, match="choose none, lossless or half"):
+        ferry.ActivationOffload(tmp_path, compress="zip")  # type: ignore[arg-type]
+    with pytest.raises(ferry.InvalidInput, match="is no planner"):
+        ferry.ActivationOffload(tmp_path, planner="best")  # type: ignore[arg-type]
+    with pytest.raises(ferry.InvalidInput, match="too small"):
+        ferry.ActivationOffload(tmp_path, 1000)
+    (tmp_path / "file").write_text("")
+    with pytest.raises(ferry.Error, match="file"):
+        ferry.ActivationOffload(tmp_path / "file")
+
+
+def test_a_budget_too_small_states_the_minimum(tmp_path: Path) -> None:
+    offload = ferry.ActivationOffload(tmp_path, "1MiB", min_bytes="16KiB")
+    x = torch.randn(1024, 512, requires_grad=True)
+    with pytest.raises(ferry.OutOfMemory, match=r"give at least 3 MiB.*Exp float32\[1024, 512\]"), offload:
+        x.exp()
+    enough = ferry.ActivationOffload(tmp_path, "3MiB", min_bytes="16KiB")
+    with enough:
+        loss = x.exp().sum()
+    loss.backward()
+
+
+def scratch_files() -> list[str]:
+    found = []
+    for name in os.listdir("/proc/self/fd"):
+        try:
+            if ".ferry-scratch" in os.readlink(f"/proc/self/fd/{name}"):
+                found.append(f"/proc/self/fd/{name}")
+        except OSError:
+            continue
+    return found
+
+
+def test_a_flipped_bit_never_becomes_a_gradient(tmp_path: Path) -> None:
+    offload = ferry.ActivationOffload(tmp_path, "2MiB", compress="none", min_bytes="16KiB")
+    mine = set(scratch_files())
+    model, x = mlp(), torch.randn(512, 256)
+    with offload:
+        loss = model(x).square().mean()
+    for path in mine:
+        with open(path, "r+b", buffering=0) as file:
+            file.seek(1000)
+            byte = file.read(1)
+            file.seek(1000)
+            file.write(bytes([byte[0] ^ 1]))
+            os.fsync(file.fileno())
+    with pytest.raises(ferry.Corrupt, match=r"activation 0: .*float32\[512, 256\]"):
+        loss.backward()
+    del loss
+    assert_same(gradients(mlp(), x, offload, steps=2), gradients(mlp(), x, steps=2))
+
+
+def run(script: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-c", script],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+        env={**os.environ, **environment},
+    )
+
+
+def test_a_full_disk_is_an_error_in_the_step_and_the_next_one_works(tmp_path: Path) -> None:
+    script = f"""
+import resource, signal, torch, tensorferry as ferry
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+offload = ferry.ActivationOffload({str(tmp_path)!r}, "3MiB", compress="none", min_bytes="16KiB")
+x = torch.randn(512, 1024, requires_grad=True)
+def step():
+    with offload:
+        y = x
+        for _ in range(6):
+            y = y.exp().neg()
+        loss = y.sum()
+    loss.backward()
+soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 20, hard))
+try:
+    step()
+except ferry.Error as error:
+    print(type(error).__name__, error)
+resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+step(); step()
+print("works")
+"""
+    done = run(script)
+    assert done.returncode == 0, done.stderr
+    assert "FileTooLarge" in done.stdout or "OutOfSpace" in done.stdout, done.stdout
+    assert "activation" in done.stdout
+    assert done.stdout.endswith("works\n")
+
+
+def test_kill_leaves_no_file(tmp_path: Path) -> None:
+    script = f"""
+import os, signal, torch, tensorferry as ferry
+offload = ferry.ActivationOffload({str(tmp_path)!r}, "3MiB", min_bytes="16KiB")
+x = torch.randn(512, 1024, requires_grad=True)
+with offload:
+    loss = x.exp().exp().exp().sum()
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+    assert run(script).returncode == -9
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_forked_child_is_told_and_the_parent_goes_on(tmp_path: Path) -> None:
+    script = f"""
+import os, torch, tensorferry as ferry
+torch.set_num_threads(1)
+offload = ferry.ActivationOffload({str(tmp_path)!r}, "3MiB", min_bytes="16KiB")
+x = torch.randn(512, 512, requires_grad=True)
+with offload:
+    loss = x.exp().sum()
+pid = os.fork()
+if pid == 0:
+    try:
+        with offload:
+            pass
+    except ferry.Unsupported as error:
+        os._exit(7)
+    os._exit(1)
+assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 7
+loss.backward()
+print("fine")
+"""
+    done = run(script)
+    assert done.stdout == "fine\n", done.stderr
+
+
+def test_two_ranks_of_ddp(tmp_path: Path) -> None:
+    script = f"""
+import os, sys, torch, tensorferry as ferry
+import torch.distributed as dist
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+rank = int(os.environ["RANK"])
+dist.init_process_group("gloo", init_method="file://{tmp_path}/meet", rank=rank, world_size=2)
+torch.set_num_threads(1)
+def train(around):
+    torch.manual_seed(0)
+    model = DistributedDataParallel(nn.Sequential(*[nn.Sequential(nn.Linear(256, 256), nn.ReLU()) for _ in range(5)]))
+    torch.manual_seed(rank)
+    for _ in range(3):
+        x = torch.randn(256, 256)
+        model.zero_grad()
+        with around:
+            loss = model(x).square().mean()
+        loss.backward()
+    return [p.grad for p in model.parameters()]
+offload = ferry.ActivationOffload({str(tmp_path)!r}, "2MiB", min_bytes="16KiB")
+ours, theirs = train(offload), train(torch.autograd.set_grad_enabled(True))
+assert all(torch.equal(a, b) for a, b in zip(ours, theirs))
+assert offload.report().last.mode == "planned"
+dist.destroy_process_group()
+print("same")
+"""
+    ranks = [
+        subprocess.Popen(
+            [sys.executable, "-c", script],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            env={**os.environ, "RANK": str(rank)},
+        )
+        for rank in range(2)
+    ]
+    for rank in ranks:
+        out, error = rank.communicate(timeout=120)
+        assert out == "same\n", error
