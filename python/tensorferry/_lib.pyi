@@ -81,7 +81,11 @@ class Buffer:
 @final
 class Activations:
     def __new__(
-        cls, directories: Sequence[str | PathLike[str]], budget: str | int, compress: str, planner: str
+        cls,
+        directories: Sequence[str | PathLike[str]],
+        budget: str | int,
+        compress: str,
+        planner: str,
     ) -> Self: ...
     def begin(self) -> None: ...
     def end(self, well: bool) -> None: ...

@@ -7,9 +7,10 @@
         loss.backward()
         optimizer.step()
 
-What autograd saves for backward goes to files in ``/scratch`` while forward computes, and comes back while
-backward does; at most ``budget`` bytes of it are in memory at any time. Gradients are the same, bit for bit.
-The first step is measured; from then on a plan says what is kept. Nothing of the model changes.
+What autograd saves for backward goes to files in ``/scratch`` while forward computes, and comes back
+while backward does; at most ``budget`` bytes of it are in memory at any time. Gradients are the same,
+bit for bit. The first step is measured; from then on a plan says what is kept. Nothing of the model
+changes.
 """
 
 from __future__ import annotations
@@ -68,7 +69,8 @@ class ActivationOffload:
         path: A directory on a fast disk, or several on several disks. Files in it have no name and
             vanish with the process.
         budget: Bytes of activations in memory, staging included: ``"1GiB"``. What is below
-            ``min_bytes``, and what others hold anyway (parameters, a batch that you keep), is not counted.
+            ``min_bytes``, and what others hold anyway (parameters, a batch that you keep), is not
+            counted.
         compress: ``"lossless"`` leaves zeros out where that pays. ``"half"`` stores float32 as
             float16 where it fits: gradients are then **not** the same bit for bit. ``"none"``.
         planner: ``"timeline"``, or ``"paper"`` for the two phases of FlashNeuron.

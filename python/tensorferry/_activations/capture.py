@@ -1,7 +1,8 @@
 """Which saved tensors are given to the core, and what of them.
 
-Never parameters, nor views of them: they are there anyway. Nothing small: a transfer costs more than it
-frees. Nothing whose bytes are not plainly in a storage: sparse tensors, subclasses, lazily conjugated ones.
+Never parameters, nor views of them: they are there anyway. Nothing small: a transfer costs more than
+it frees. Nothing whose bytes are not plainly in a storage: sparse tensors, subclasses, lazily
+conjugated ones.
 """
 
 from __future__ import annotations

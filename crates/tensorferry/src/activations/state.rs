@@ -1,6 +1,7 @@
 //! All that is known of activations, under one lock.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::time::{Duration, Instant};
 
 use super::form::{Compress, Element, Stored};
 use super::memory::{Memory, Permit, Restored};
@@ -120,6 +121,8 @@ pub(super) struct State {
     pub steps: BTreeMap<u64, Step>,
     pub writes: VecDeque<Outgoing>,
     pub reads: VecDeque<Incoming>,
+    /// Since when nothing moves although somebody waits for room.
+    pub still_since: Option<Instant>,
     /// Chunks in the hands of workers.
     pub in_hand: usize,
     pub scratch: Scratch,
@@ -158,6 +161,7 @@ impl State {
             steps: BTreeMap::from([(0, Step::begin(0, false))]),
             writes: VecDeque::new(),
             reads: VecDeque::new(),
+            still_since: None,
             in_hand: 0,
             scratch,
             closing: false,
@@ -500,6 +504,15 @@ impl State {
     /// Whether anything is on its way that frees memory by itself.
     pub fn moves(&self) -> bool {
         !self.writes.is_empty() || self.in_hand > 0
+    }
+
+    /// For how long somebody has been waiting while nothing moved.
+    pub fn still_for(&mut self) -> Duration {
+        if self.moves() {
+            self.still_since = None;
+            return Duration::ZERO;
+        }
+        self.still_since.get_or_insert_with(Instant::now).elapsed()
     }
 
     /// Lets go of restored tensors: first of those that were used and are not in use, then of those
