@@ -4,8 +4,8 @@ use std::fmt;
 
 use serde::Serialize;
 
-use super::plan::{Planner, Prediction};
 use super::plan as make_plan;
+use super::plan::{Planner, Prediction};
 use super::random::{Case, case};
 use crate::error::Result;
 
@@ -98,7 +98,11 @@ impl Total {
 impl fmt::Display for Comparison {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (least, most) = TENSORS;
-        writeln!(f, "{} made-up steps of {least} to {most} tensors, seed {}\n", self.cases, self.seed)?;
+        writeln!(
+            f,
+            "{} made-up steps of {least} to {most} tensors, seed {}\n",
+            self.cases, self.seed
+        )?;
         writeln!(f, "planner    never waits   waits, mean   waits, most   written, mean")?;
         for (planner, total) in [(Planner::Paper, self.paper), (Planner::Timeline, self.timeline)] {
             let shares = [total.mean_stall_share, total.max_stall_share, total.mean_written_share];

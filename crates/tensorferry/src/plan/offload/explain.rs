@@ -39,8 +39,7 @@ impl Plan {
         let (count, all) = (offloaded().count(), profile.tensors.len());
         let (moved, bytes) = (Size(offloaded().sum()), Size(profile.bytes()));
         let Prediction { forward_stall, backward_stall, seconds, peak_bytes, .. } = self.predicted;
-        let (written, read) =
-            (Size(self.predicted.written_bytes), Size(self.predicted.read_bytes));
+        let (written, read) = (Size(self.predicted.written_bytes), Size(self.predicted.read_bytes));
         let [step, forward, backward, compute] =
             [seconds, forward_stall, backward_stall, profile.seconds()].map(duration);
         let (peak, budget) = (Size(peak_bytes), Size(self.budget));

@@ -70,9 +70,9 @@ pub fn plan(profile: &Profile, budget: u64, planner: Planner) -> Result<Plan> {
         Planner::Timeline => timeline::choose(profile, budget, &mut simulator),
     };
     let places: Vec<Place> = choices.iter().map(|choice| choice.place).collect();
-    let predicted = simulator
-        .run(&places, f64::INFINITY, &mut ())
-        .map_err(|_| Error::new(Kind::Internal, "a planner made a plan that can't be carried out"))?;
+    let predicted = simulator.run(&places, f64::INFINITY, &mut ()).map_err(|_| {
+        Error::new(Kind::Internal, "a planner made a plan that can't be carried out")
+    })?;
     let fetch_order = plan::fetch_order(profile, &places);
     Ok(Plan { version: VERSION, planner, budget, choices, fetch_order, predicted })
 }

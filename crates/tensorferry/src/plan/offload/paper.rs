@@ -118,11 +118,14 @@ impl<'a> Selection<'a> {
             let ratio = self.profile.tensors[tensor].ratio();
             let (place, why) = match why {
                 None => (Place::Keep, "fits beside the others that are kept".into()),
-                Some(Why::First) => {
-                    (form(self.profile, tensor), "phase 1: among the first, until the rest fits".into())
-                }
+                Some(Why::First) => (
+                    form(self.profile, tensor),
+                    "phase 1: among the first, until the rest fits".into(),
+                ),
                 Some(Why::Smaller) => {
-                    let why = format!("phase 2: gets {ratio:.2} times smaller, instead of one that does not");
+                    let why = format!(
+                        "phase 2: gets {ratio:.2} times smaller, instead of one that does not"
+                    );
                     (form(self.profile, tensor), why)
                 }
             };

@@ -57,7 +57,8 @@ pub fn case(seed: u64, tensors: usize) -> Case {
     let disk = Disk {
         write_bytes_per_second: write.max(1.0),
         read_bytes_per_second: (write * chance.factor(0.7, 2.5)).max(1.0),
-        seconds_per_transfer: forward_seconds * chance.factor(1e-5, 1e-2) / tensors.len().max(1) as f64,
+        seconds_per_transfer: forward_seconds * chance.factor(1e-5, 1e-2)
+            / tensors.len().max(1) as f64,
     };
     let codec = Codec {
         encode_bytes_per_second: (write * chance.factor(0.8, 10.0)).max(1.0),

@@ -41,8 +41,9 @@ impl Course {
     pub fn new(profile: &Profile) -> Self {
         let turn = profile.forward_seconds;
         let saved = profile.tensors.iter().enumerate();
-        let mut steps: Vec<Step> =
-            saved.map(|(id, tensor)| Step { at: tensor.saved_at, event: Event::Save(id) }).collect();
+        let mut steps: Vec<Step> = saved
+            .map(|(id, tensor)| Step { at: tensor.saved_at, event: Event::Save(id) })
+            .collect();
         steps.push(Step { at: turn, event: Event::Turn });
         let (backward, needed) = backward(profile);
         steps.extend(backward.into_iter().map(|(at, event)| Step { at: turn + at, event }));

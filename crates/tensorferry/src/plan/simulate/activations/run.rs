@@ -180,8 +180,11 @@ impl<W: Watch> Run<'_, W> {
         let waited = self.now - from;
         if waited > 0.0 {
             self.watch.span(Doing::Stall, from, self.now);
-            let stall =
-                if self.turned { &mut self.came.backward_stall } else { &mut self.came.forward_stall };
+            let stall = if self.turned {
+                &mut self.came.backward_stall
+            } else {
+                &mut self.came.forward_stall
+            };
             *stall += waited;
         }
         if self.came.stall() > self.stall_max { Err(Stuck::TooLong) } else { Ok(()) }

@@ -74,7 +74,11 @@ pub(super) fn simulate(profile: &Profile, places: &[Place], budget: u64) -> Opti
 impl Machine<'_> {
     fn held(&self) -> u64 {
         let tensors = self.profile.tensors.iter();
-        tensors.zip(&self.saved).filter(|(_, it)| it.in_memory).map(|(tensor, _)| tensor.bytes).sum()
+        tensors
+            .zip(&self.saved)
+            .filter(|(_, it)| it.in_memory)
+            .map(|(tensor, _)| tensor.bytes)
+            .sum()
     }
 
     fn fits(&self, tensor: usize) -> bool {
@@ -117,7 +121,9 @@ impl Machine<'_> {
     }
 
     fn finish(&mut self, now: u64) {
-        let Some((tensor, is_read, _)) = self.busy.filter(|(.., done)| *done == now) else { return };
+        let Some((tensor, is_read, _)) = self.busy.filter(|(.., done)| *done == now) else {
+            return;
+        };
         self.busy = None;
         let saved = &mut self.saved[tensor];
         if !is_read {
