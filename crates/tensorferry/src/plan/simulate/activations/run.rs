@@ -253,7 +253,7 @@ impl<W: Watch> Run<'_, W> {
         if self.transfer.is_some() {
             return;
         }
-        if let Some(tensor) = self.to_read() {
+        if let Some(tensor) = self.first_away() {
             if needed == Some(tensor) {
                 self.make_room(tensor);
             }
@@ -281,7 +281,7 @@ impl<W: Watch> Run<'_, W> {
     }
 
     /// What is on disk and needed first. Nothing in forward.
-    fn to_read(&mut self) -> Option<usize> {
+    fn first_away(&mut self) -> Option<usize> {
         let needed = self.course.needed();
         while let Some(tensor) = needed.get(self.next_read) {
             if self.states[*tensor] == State::OnDisk {

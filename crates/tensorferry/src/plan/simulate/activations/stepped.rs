@@ -9,6 +9,10 @@ use crate::plan::offload::{Place, Prediction, Profile};
 const PATIENCE: u64 = 100_000;
 
 #[derive(Default, Clone)]
+#[allow(
+    clippy::struct_excessive_bools,
+    reason = "the judge must not share a state machine's mistakes"
+)]
 struct Saved {
     in_memory: bool,
     on_disk: bool,
