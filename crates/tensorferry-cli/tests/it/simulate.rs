@@ -205,13 +205,13 @@ fn profile() -> String {
             r#"{{"name": "layer {number}", "bytes": 3000000, "encoded_bytes": {encoded}, "saved_at": {number}}}"#
         )
     };
-    let use_ = |number: u32| {
+    let needed = |number: u32| {
         let (at, tensor) = (2 * number, 5 - number);
         format!(r#"{{"tensor": {tensor}, "at": {at}, "until": {}}}"#, at + 2)
     };
     let [tensors, uses] = [
         (0..6).map(tensor).collect::<Vec<_>>().join(", "),
-        (0..6).map(use_).collect::<Vec<_>>().join(", "),
+        (0..6).map(needed).collect::<Vec<_>>().join(", "),
     ];
     format!(
         r#"{{"version": 1, "tensors": [{tensors}], "uses": [{uses}],
