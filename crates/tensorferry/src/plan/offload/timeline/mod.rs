@@ -21,9 +21,9 @@ use super::profile::Profile;
 use crate::plan::simulate::activations::Simulator;
 
 /// Tensors of all simulated steps together: bounds the time of the search.
-pub const SIMULATED_TENSORS_MAX: usize = 12_000_000;
+pub const SIMULATED_TENSORS_MAX: usize = 36_000_000;
 /// Simulated steps of a search: at least, and at most. All starts fit in the least.
-pub const RUNS: (usize, usize) = (128, 6_000);
+pub const RUNS: (usize, usize) = (128, 12_000);
 
 /// Tensors that are tried elsewhere to say why they are where they are; of the others it is only said that
 /// the search put them there.
@@ -57,7 +57,7 @@ fn form(profile: &Profile, tensor: usize) -> Place {
     Place::Offload { encoded: smaller && seconds(true) <= seconds(false) }
 }
 
-/// The forms that may be best: of two that move equally fast or worse in both ways, the smaller.
+/// The forms that may be best: an encoded one that moves no slower either way is the only one.
 fn forms(profile: &Profile, tensor: usize) -> Vec<Place> {
     let first = form(profile, tensor);
     if !profile.tensors[tensor].is_compressible() {
