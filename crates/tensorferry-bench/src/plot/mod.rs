@@ -9,6 +9,8 @@
 
 mod bars;
 mod canvas;
+mod lanes;
 
 pub use bars::{Bar, Bars, Group, Value, shortened};
 pub use canvas::{Anchor, Canvas, Paint, Text};
+pub use lanes::{Block, Curve, Lane, Lanes, Section};
