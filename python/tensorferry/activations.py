@@ -7,10 +7,10 @@
         loss.backward()
         optimizer.step()
 
-What autograd saves for backward goes to files in ``/scratch`` while forward computes, and comes back
-while backward does; at most ``budget`` bytes of it are in memory at any time. Gradients are the same,
-bit for bit. The first step is measured; from then on a plan says what is kept. Nothing of the model
-changes.
+What autograd saves for backward goes to files in ``/scratch`` while forward computes, and comes
+back while backward does; at most ``budget`` bytes of it are in memory at any time. Gradients are
+the same, bit for bit. The first step is measured; from then on a plan says what is kept. Nothing
+of the model changes.
 """
 
 from __future__ import annotations

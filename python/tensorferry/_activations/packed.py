@@ -4,9 +4,9 @@ A tensor is packed as the range of bytes of its storage that it covers, and how 
 range. One storage saved several times is one :class:`Stored`. Neither refers to the tensor itself:
 one that is the output of the operation that saved it would keep itself alive for ever.
 
-torch checks that a saved tensor was not changed in place before it is used, but not behind hooks. So
-that is done here: a tensor without bytes that shares the counter of changes tells how often its twin
-was changed.
+torch checks that a saved tensor was not changed in place before it is used, but not behind hooks.
+So that is done here: a tensor without bytes that shares the counter of changes tells how often
+its twin was changed.
 """
 
 from __future__ import annotations
