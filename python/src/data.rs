@@ -2,7 +2,6 @@
 
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
 
 use pyo3::buffer::PyBuffer;
 use pyo3::prelude::*;
@@ -21,7 +20,7 @@ use crate::errors::exception;
 use crate::guard::guarded;
 use crate::memory::Buffer;
 use crate::per_process::PerProcess;
-use crate::wait::wait;
+use crate::wait::within;
 
 /// A list of stored samples.
 #[pyclass(frozen, module = "tensorferry._lib")]
@@ -218,47 +217,48 @@ impl Run {
     }
 
     /// The next batch: indices, labels, columns, bad samples, and seconds that threads spent on storage
-    /// and on preparing; `None` in place of the first three when all samples were left out.
+    /// and on preparing; `None` in place of the first three when all samples were left out. `None`
+    /// alone after `timeout` seconds. What is raised is wrong with the batch, or the run is closed.
     #[pyo3(signature = (timeout=None))]
-    fn next<'py>(&self, py: Python<'py>, timeout: Option<f64>) -> PyResult<Bound<'py, PyTuple>> {
+    fn next<'py>(
+        &self,
+        py: Python<'py>,
+        timeout: Option<f64>,
+    ) -> PyResult<Option<Bound<'py, PyTuple>>> {
         let run = self.open(py)?;
-        let mut held = String::from("a batch");
-        let asked = wait(py, "the batch", timeout, |limit: Duration| {
-            match py.detach(|| run.next(Some(limit))) {
-                Err(error) if error.kind() == Kind::Timeout => {
-                    held = run.held_up_by();
-                    None
-                }
-                handed => Some(handed),
-            }
-        });
-        let handed = asked.map_err(|error| with_note(py, error, &held))?;
+        let asked =
+            within(py, timeout, |limit| py.detach(|| run.next(Some(limit))).transpose())?;
+        let Some(handed) = asked else { return Ok(None) };
         let (batch, faults) = handed.map_err(|error| exception(py, &error))?;
         let faults = PyList::new(py, faults.into_iter().map(fault))?;
-        match batch {
-            None => (py.None(), py.None(), py.None(), faults, (0.0, 0.0)).into_pyobject(py),
-            Some(Batch { indices, labels, columns, spent }) => {
-                let columns: PyResult<Vec<_>> =
-                    columns.into_iter().map(|column| show(py, column)).collect();
-                let (labels, spent) = (show_labels(py, &labels)?, (spent.storage, spent.prepare));
-                (indices, labels, columns?, faults, spent).into_pyobject(py)
-            }
-        }
+        let Some(Batch { indices, labels, columns, spent }) = batch else {
+            let nothing = (py.None(), py.None(), py.None(), faults, (0.0, 0.0));
+            return nothing.into_pyobject(py).map(Some);
+        };
+        let (columns, labels) = (show_columns(py, columns)?, show_labels(py, &labels)?);
+        let spent = (spent.storage, spent.prepare);
+        (indices, labels, columns, faults, spent).into_pyobject(py).map(Some)
     }
 
-    /// Ends the epoch.
+    /// What the next batch waits for, for people.
+    fn held_up_by(&self, py: Python<'_>) -> PyResult<String> {
+        let run = self.open(py)?;
+        Ok(py.detach(|| run.held_up_by()))
+    }
+
+    /// Ends the epoch; whoever waits for a batch of it is told so.
     fn close(&self, py: Python<'_>) {
         let run = self.0.lock().unwrap_or_else(PoisonError::into_inner).take();
-        py.detach(|| drop(run));
+        py.detach(|| {
+            if let Some(run) = run {
+                run.close();
+            }
+        });
     }
 }
 
-/// Says what a timeout waited for.
-fn with_note(py: Python<'_>, error: PyErr, note: &str) -> PyErr {
-    let value = error.value(py);
-    // An exception that takes no notes is still the right one.
-    let _ = value.call_method1("add_note", (note,));
-    error
+fn show_columns(py: Python<'_>, columns: Vec<Column>) -> PyResult<Vec<Bound<'_, PyTuple>>> {
+    columns.into_iter().map(|column| show(py, column)).collect()
 }
 
 fn fault(fault: Fault) -> (u32, String, String, Option<u32>) {

@@ -17,8 +17,9 @@ from tensorferry import _lib
 from tensorferry._data.bad import BadSample
 from tensorferry._data.calls import tensor
 from tensorferry._data.engine import Batch, EngineStats, Options, Run, Stage
+from tensorferry._data.late import DataTimeout
 from tensorferry._data.transforms import Transform, check
-from tensorferry._errors import Closed, Error, InvalidInput, Timeout
+from tensorferry._errors import Closed, Error, InvalidInput
 from tensorferry._structure.dtypes import BY_NAME
 
 LOAD_AHEAD_BYTES = 256 << 20
@@ -159,13 +160,16 @@ class CoreRun:
         asked = self._asked[0]
         while asked.parts > 0:
             try:
-                indices, labels, columns, faults, spent = self._run.next(timeout)
-            except (Closed, Timeout):
+                handed = self._run.next(timeout)
+            except Closed:
                 raise
             except Error as failed:
                 asked.error = asked.error or failed
                 asked.parts -= 1
                 continue
+            if handed is None:
+                raise DataTimeout(self._late(timeout))
+            indices, labels, columns, faults, spent = handed
             asked.parts -= 1
             self._spent = (self._spent[0] + spent[0], self._spent[1] + spent[1])
             self._bad.extend(self._fault(*fault) for fault in faults)
@@ -173,6 +177,10 @@ class CoreRun:
                 self._samples.append((len(indices), _structure(columns, labels)))
         self._asked.popleft()
         return self._made(asked.error)
+
+    def _late(self, timeout: float | None) -> str:
+        what = f"no batch after {timeout} seconds: {self._run.held_up_by()}"
+        return f"{what}. The store may hang or be slower than timeout= allows"
 
     def _made(self, error: BaseException | None) -> Batch:
         samples, bad, number = self._samples, tuple(self._bad), self._number
@@ -215,7 +223,7 @@ def one(source: _lib.Source, index: int) -> Any:
     """One sample, in the caller's turn."""
     run = _lib.Loader(source, [], PLAIN).begin(0)
     run.submit([index])
-    _, labels, columns, *_ = run.next()
+    _, labels, columns, *_ = run.next() or ()
     return _alone(_structure(columns, labels))
 
 

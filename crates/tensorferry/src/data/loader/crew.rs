@@ -83,9 +83,12 @@ impl Crew {
         Ok(id)
     }
 
-    /// A consumer is gone; what is under way for it is dropped when it is done.
+    /// A consumer is gone; what is under way for it is dropped when it is done, and who waits for it
+    /// is woken.
     pub(super) fn leave(&self, id: u64) {
         if let Ok(mut state) = self.lock() {
+            let Ok(line) = state.line(id) else { return };
+            line.ready.notify_all();
             state.lines.retain(|line| line.id != id);
             state.replan();
             drop(state);
@@ -104,6 +107,11 @@ impl Crew {
         drop(state);
         self.shared.work.notify_all();
         Ok(())
+    }
+
+    /// Looks at a line, and leaves it as it is.
+    pub(super) fn look<T>(&self, id: u64, see: impl FnOnce(&Line) -> T) -> Result<T> {
+        self.lock()?.line(id).map(|line| see(line))
     }
 
     /// Waits until `take` finds something in the line, at most until `deadline`.

@@ -8,7 +8,7 @@ use tensorferry::Kind;
 use tensorferry::data::loader::{Config, Crew, Loader, Mode, OnError};
 use tensorferry::data::source::Label;
 
-use super::made_up::{Numbers, PANICS, Pair, epoch, in_order, loader, numbers};
+use super::made_up::{Numbers, PANICS, Pair, epoch, in_order, loader, numbers, taken};
 
 #[test]
 fn batches_come_in_the_order_of_submission_with_every_sample_in_its_slot() {
@@ -42,7 +42,7 @@ fn labels_follow_their_samples() {
     let loader = loader(numbers(10), 2, Config::default());
     let run = loader.begin(0).unwrap();
     run.submit(&[4, 2]).unwrap();
-    let batch = run.next(None).unwrap().0.unwrap();
+    let batch = taken(&run).0.unwrap();
     assert_eq!(batch.labels, [Label::Int(40), Label::Int(20)]);
     assert_eq!(batch.indices, [4, 2]);
 }
@@ -55,11 +55,11 @@ fn a_bad_sample_fails_its_batch_by_name_and_the_next_ones_come() {
     for batch in in_order(20, 4) {
         run.submit(&batch).unwrap();
     }
-    assert!(run.next(None).is_ok());
+    assert!(taken(&run).0.is_some());
     let error = run.next(None).unwrap_err();
     assert_eq!(error.kind(), Kind::Corrupt);
     assert!(error.to_string().contains("number 4"), "{error}");
-    assert_eq!(run.next(None).unwrap().0.unwrap().indices, [8, 9, 10, 11]);
+    assert_eq!(taken(&run).0.unwrap().indices, [8, 9, 10, 11]);
 }
 
 #[test]
@@ -111,10 +111,52 @@ fn a_source_that_stalls_is_a_timeout_that_says_where_and_nothing_hangs() {
     let loader = loader(Numbers { delay, ..numbers(10) }, 2, Config::default());
     let run = loader.begin(0).unwrap();
     run.submit(&[2, 3]).unwrap();
-    let error = run.next(Some(Duration::from_millis(50))).unwrap_err();
-    assert_eq!(error.kind(), Kind::Timeout);
-    assert!(error.to_string().contains("number 2"), "{error}");
+    assert!(run.next(Some(Duration::from_millis(50))).unwrap().is_none());
+    let held = run.held_up_by();
+    assert!(held.contains("number 2"), "{held}");
     drop((run, loader));
+}
+
+#[test]
+fn a_sample_whose_own_store_timed_out_fails_its_batch_and_loses_no_other() {
+    let source = Numbers { bad: |index| index == 1, kind: Kind::Timeout, ..numbers(10) };
+    let loader = loader(source, 2, Config::default());
+    let run = loader.begin(0).unwrap();
+    (0..3).for_each(|index| run.submit(&[index]).unwrap());
+    assert_eq!(taken(&run).0.unwrap().indices, [0]);
+    let error = run.next(Some(Duration::from_mins(1))).unwrap_err();
+    assert_eq!(error.kind(), Kind::Timeout);
+    assert!(error.to_string().contains("number 1"), "{error}");
+    assert_eq!(taken(&run).0.unwrap().indices, [2]);
+}
+
+#[test]
+fn closing_a_run_wakes_whoever_waits_for_it() {
+    let delay = |_| Duration::from_hours(1);
+    let loader = loader(Numbers { delay, ..numbers(10) }, 1, Config::default());
+    let run = loader.begin(0).unwrap();
+    run.submit(&[0]).unwrap();
+    thread::scope(|scope| {
+        let waiting = scope.spawn(|| run.next(None).unwrap_err().kind());
+        // Whether it waits already or comes later: it is told.
+        run.close();
+        assert_eq!(waiting.join().unwrap(), Kind::Closed);
+    });
+    assert_eq!(run.submit(&[1]).unwrap_err().kind(), Kind::Closed);
+}
+
+#[test]
+fn asking_what_holds_a_batch_up_changes_nothing() {
+    let delay = |_| Duration::from_hours(1);
+    let loader = loader(Numbers { delay, ..numbers(10) }, 1, Config::default());
+    let run = loader.begin(0).unwrap();
+    run.submit(&[3]).unwrap();
+    for _ in 0..20 {
+        assert!(run.held_up_by().contains("number 3"));
+    }
+    assert_eq!(loader.stats().batches, 0);
+    run.close();
+    assert_eq!(run.held_up_by(), "");
 }
 
 #[test]
@@ -126,7 +168,7 @@ fn a_panic_in_a_recipe_is_an_error_of_its_sample() {
     let error = run.next(None).unwrap_err();
     assert_eq!(error.kind(), Kind::Internal);
     assert!(error.to_string().contains("number 777"), "{error}");
-    assert!(run.next(None).is_ok());
+    assert!(taken(&run).0.is_some());
 }
 
 #[test]
