@@ -58,6 +58,19 @@ impl Source {
         })
     }
 
+    /// A sample, decoded and not transformed, by the calling thread alone: labels and columns of a
+    /// batch of one.
+    fn alone<'py>(&self, py: Python<'py>, index: u32) -> PyResult<Bound<'py, PyTuple>> {
+        let source = Arc::clone(&self.0);
+        let batch = guarded(py, move || {
+            let recipes = recipe::for_fields(source.fields(), &Chain::default())?;
+            loader::alone(source, recipes, index)
+        })?;
+        let (columns, labels) =
+            (show_columns(py, batch.columns)?, show_labels(py, &batch.labels)?);
+        (labels, columns).into_pyobject(py)
+    }
+
     /// The names of the classes, by label; empty when there are none.
     fn classes(&self) -> Vec<String> {
         self.0.classes().to_vec()

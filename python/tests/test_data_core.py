@@ -184,6 +184,18 @@ def test_functions_of_the_users_run_in_their_place(numbers: list[str]) -> None:
         next(iter(broken))
 
 
+def test_a_function_may_ask_a_dataset_for_other_samples(numbers: list[str]) -> None:
+    dataset = Files(numbers)
+
+    def add_the_first(tensor: torch.Tensor) -> torch.Tensor:
+        return tensor + dataset[1]
+
+    loader = ferry.DataLoader(
+        dataset, batch_size=20, num_workers=1, timeout=60, transform=T.Lambda(add_the_first)
+    )
+    assert torch.cat(list(loader))[:, 0].tolist() == list(range(1, 41))
+
+
 def test_samples_alone_and_collated_by_the_user(numbers: list[str]) -> None:
     dataset = Files(numbers, labels=range(40))
     alone = next(iter(ferry.DataLoader(dataset, batch_size=None)))

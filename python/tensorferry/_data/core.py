@@ -220,10 +220,8 @@ def _known(seconds: float | None) -> dict[str, float]:
 
 
 def one(source: _lib.Source, index: int) -> Any:
-    """One sample, in the caller's turn."""
-    run = _lib.Loader(source, [], PLAIN).begin(0)
-    run.submit([index])
-    _, labels, columns, *_ = run.next() or ()
+    """One sample, by the calling thread: a transform may ask for one in a thread of the core's."""
+    labels, columns = source.alone(index)
     return _alone(_structure(columns, labels))
 
 

@@ -5,10 +5,10 @@ use std::thread;
 use std::time::Duration;
 
 use tensorferry::Kind;
-use tensorferry::data::loader::{Config, Crew, Loader, Mode, OnError};
+use tensorferry::data::loader::{Config, Crew, Loader, Mode, OnError, alone};
 use tensorferry::data::source::Label;
 
-use super::made_up::{Numbers, PANICS, Pair, epoch, in_order, loader, numbers, taken};
+use super::made_up::{Numbers, PANICS, Pair, epoch, in_order, loader, numbers, taken, values};
 
 #[test]
 fn batches_come_in_the_order_of_submission_with_every_sample_in_its_slot() {
@@ -199,6 +199,16 @@ fn several_loaders_share_one_crew() {
             }
         });
     }
+}
+
+#[test]
+fn one_sample_needs_no_thread_but_the_callers() {
+    let source = Arc::new(numbers(10));
+    let batch = alone(source.clone(), vec![Box::new(Pair)], 7).unwrap();
+    assert_eq!((&*batch.indices, &*batch.labels), (&[7][..], &[Label::Int(70)][..]));
+    assert_eq!(values(&batch)[0], 7);
+    let error = alone(source, vec![Box::new(Pair)], 10).unwrap_err();
+    assert_eq!(error.to_string(), "sample 10 is asked for, and there are 10");
 }
 
 #[test]
