@@ -91,11 +91,6 @@ impl Loader {
         &self.work.cache
     }
 
-    /// The bad samples that were met, so far as they are kept by name.
-    pub fn faults(&self) -> Vec<Fault> {
-        self.work.tally.faults()
-    }
-
     /// Numbers since the beginning.
     pub fn stats(&self) -> Stats {
         self.work.tally.stats()

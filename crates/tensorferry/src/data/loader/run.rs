@@ -75,7 +75,7 @@ impl Run {
         let samples = samples.map_or(0, |batch| batch.indices.len());
         let handed_over = Instant::now();
         self.work.tally.handed_over(samples, handed_over - asked, busy);
-        self.work.tally.bad(faults.clone());
+        self.work.tally.bad(faults.len());
         *lock(&self.clock) = Clock { handed_over: Some(handed_over), asked: None };
         Ok(Some((batch?, faults)))
     }

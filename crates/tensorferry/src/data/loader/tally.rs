@@ -4,13 +4,9 @@ use std::time::Duration;
 
 use serde::Serialize;
 
-use super::open::Fault;
 use crate::data::cache::Origin;
 use crate::data::sample::Raw;
 use crate::sync::{Mutex, lock};
-
-/// Bad samples that are kept by name.
-const FAULTS_KEPT_MAX: usize = 1000;
 
 /// Numbers of a loader, since it was made.
 #[derive(Debug, Clone, Default, Serialize)]
@@ -37,7 +33,7 @@ pub struct Stats {
     pub waited_seconds: f64,
     /// Seconds that the consumer was busy between two batches.
     pub consumer_seconds: f64,
-    /// Bad samples met.
+    /// Bad samples among those that were asked for.
     pub bad_samples: u64,
     /// Threads that load for this consumer, as planned.
     pub load_threads: usize,
@@ -56,7 +52,7 @@ const LATEST: f64 = 0.1;
 
 /// Counts while threads work.
 #[derive(Debug, Default)]
-pub(super) struct Tally(Mutex<(Stats, Vec<Fault>)>);
+pub(super) struct Tally(Mutex<Stats>);
 
 impl Tally {
     pub(super) fn loaded(&self, took: Duration, loaded: Option<&(Raw, Origin)>) {
@@ -100,27 +96,16 @@ impl Tally {
         });
     }
 
-    pub(super) fn bad(&self, faults: Vec<Fault>) {
-        if faults.is_empty() {
-            return;
-        }
-        let (stats, kept) = &mut *lock(&self.0);
-        stats.bad_samples += faults.len() as u64;
-        let room = FAULTS_KEPT_MAX.saturating_sub(kept.len());
-        kept.extend(faults.into_iter().take(room));
-    }
-
-    /// The bad samples that were met, the first [`FAULTS_KEPT_MAX`] of them.
-    pub fn faults(&self) -> Vec<Fault> {
-        lock(&self.0).1.clone()
+    pub(super) fn bad(&self, samples: usize) {
+        self.count(|stats| stats.bad_samples += samples as u64);
     }
 
     /// The numbers so far.
     pub fn stats(&self) -> Stats {
-        lock(&self.0).0.clone()
+        lock(&self.0).clone()
     }
 
     fn count(&self, change: impl FnOnce(&mut Stats)) {
-        change(&mut lock(&self.0).0);
+        change(&mut lock(&self.0));
     }
 }

@@ -8,7 +8,9 @@ use tensorferry::Kind;
 use tensorferry::data::loader::{Config, Crew, Loader, Mode, OnError, alone};
 use tensorferry::data::source::Label;
 
-use super::made_up::{Numbers, PANICS, Pair, epoch, in_order, loader, numbers, taken, values};
+use super::made_up::{
+    Numbers, PANICS, Pair, epoch, epoch_and_faults, in_order, loader, numbers, taken, values,
+};
 
 #[test]
 fn batches_come_in_the_order_of_submission_with_every_sample_in_its_slot() {
@@ -67,14 +69,13 @@ fn skipped_samples_are_left_out_and_named() {
     let source = Numbers { bad: |index| index % 4 == 1 || index >= 16, ..numbers(20) };
     let config = Config { on_error: OnError::Skip, ..Config::default() };
     let loader = loader(source, 3, config);
-    let out = epoch(&loader, 0, &in_order(20, 4));
+    let (out, faults) = epoch_and_faults(&loader, 0, &in_order(20, 4));
     assert_eq!(out.len(), 4, "a batch without samples is left out");
     for (at, values) in out.iter().enumerate() {
         let first: Vec<_> = values.iter().step_by(2).copied().collect();
         let at = at as u64 * 4;
         assert_eq!(first, [at, at + 2, at + 3]);
     }
-    let faults = loader.faults();
     assert_eq!(faults.len(), 8);
     assert_eq!((faults[0].index, &*faults[0].name), (1, "number 1"));
     assert_eq!(loader.stats().bad_samples, 8);
@@ -92,6 +93,20 @@ fn substitutes_are_the_same_whatever_the_threads_do() {
     let first: Vec<_> = one.iter().flatten().step_by(2).copied().collect();
     assert_eq!(first.len(), 60);
     assert!(first.iter().all(|value| value % 3 != 0));
+}
+
+#[test]
+fn a_bad_sample_is_told_once_with_what_took_its_place_at_last() {
+    let source = Numbers { bad: |index| index < 50, ..numbers(60) };
+    let config = Config { on_error: OnError::Substitute, ..Config::default() };
+    let loader = loader(source, 3, config);
+    let (out, faults) = epoch_and_faults(&loader, 0, &[vec![7, 55], vec![8]]);
+    let told: Vec<_> = faults.iter().map(|fault| (fault.index, &*fault.name)).collect();
+    assert_eq!(told, [(7, "number 7"), (8, "number 8")]);
+    let instead: Vec<_> = faults.iter().map(|fault| fault.substitute.map(u64::from)).collect();
+    assert_eq!(instead, [Some(out[0][0]), Some(out[1][0])]);
+    assert!(faults[0].error.contains("number 7"), "{}", faults[0].error);
+    assert_eq!(loader.stats().bad_samples, 2);
 }
 
 #[test]

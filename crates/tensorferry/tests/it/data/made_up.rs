@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use tensorferry::data::batch::{Batch, Content};
 use tensorferry::data::chance::Chance;
-use tensorferry::data::loader::{Config, Crew, Handed, Loader, Mode, Run};
+use tensorferry::data::loader::{Config, Crew, Fault, Handed, Loader, Mode, Run};
 use tensorferry::data::recipe::{Recipe, Scratch};
 use tensorferry::data::sample::{Field, Layout, Place, Raw};
 use tensorferry::data::source::{Label, Source};
@@ -103,18 +103,28 @@ pub fn taken(run: &Run) -> Handed {
 
 /// All batches of an epoch over `batches`, submitted a few at a time.
 pub fn epoch(loader: &Loader, epoch: u32, batches: &[Vec<u32>]) -> Vec<Vec<u64>> {
+    epoch_and_faults(loader, epoch, batches).0
+}
+
+/// The same, and what was wrong with samples.
+pub fn epoch_and_faults(
+    loader: &Loader,
+    epoch: u32,
+    batches: &[Vec<u32>],
+) -> (Vec<Vec<u64>>, Vec<Fault>) {
     let run = loader.begin(epoch).unwrap();
     let ahead = 5.min(batches.len());
     batches[..ahead].iter().for_each(|batch| run.submit(batch).unwrap());
-    let mut out = Vec::new();
+    let (mut out, mut faults) = (Vec::new(), Vec::new());
     for at in 0..batches.len() {
-        let (batch, _) = taken(&run);
+        let (batch, told) = taken(&run);
+        faults.extend(told);
         out.extend(batch.as_ref().map(values));
         if let Some(more) = batches.get(at + ahead) {
             run.submit(more).unwrap();
         }
     }
-    out
+    (out, faults)
 }
 
 pub fn in_order(len: u32, batch: usize) -> Vec<Vec<u32>> {
