@@ -54,7 +54,7 @@ impl Work {
             None => (self.source.fetch(index as usize)?, Origin::Backend),
         };
         if !self.cache.decoded && origin != Origin::Memory {
-            self.cache.keep(index, &raw, now)?;
+            self.cache.keep(index, &raw, now);
         }
         Ok((raw, origin))
     }
@@ -104,7 +104,7 @@ impl Work {
             ends.push(bytes.len() as u64);
         }
         let decoded = Raw::fields(bytes, ends)?;
-        self.cache.keep(index, &decoded, now)?;
+        self.cache.keep(index, &decoded, now);
         Ok(Some(decoded))
     }
 
