@@ -109,14 +109,15 @@ pub enum Given {
 #[pyclass(frozen, module = "tensorferry._lib")]
 pub struct Loader(loader::Loader);
 
-static AUTO: PerProcess<(usize, Arc<Crew>)> = PerProcess::new();
-static STATIC: PerProcess<(usize, Arc<Crew>)> = PerProcess::new();
+static AUTO: PerProcess<Arc<Crew>> = PerProcess::new();
+static STATIC: PerProcess<Arc<Crew>> = PerProcess::new();
 
-/// The crew of this process that has so many threads or more.
+/// The crew of this process, with so many threads or more.
 fn crew(mode: Mode, threads: usize) -> Result<Arc<Crew>> {
     let kept = if mode == Mode::Auto { &AUTO } else { &STATIC };
-    let make = || Ok((threads, Crew::new(threads, mode)?));
-    Ok(kept.get(|(has, _)| *has >= threads, make)?.1)
+    let crew = kept.get(|_| true, || Crew::new(threads, mode))?;
+    crew.grow(threads)?;
+    Ok(crew)
 }
 
 #[pymethods]

@@ -72,6 +72,17 @@ impl Crew {
         Ok(Arc::new(Self { shared: Arc::new(shared), process: process_id() }))
     }
 
+    /// Has so many threads from now on, or more if it had more. Who works goes on.
+    pub fn grow(&self, threads: usize) -> Result<()> {
+        let mut state = self.lock()?;
+        if threads <= state.roles.machine.threads {
+            return Ok(());
+        }
+        state.roles.machine.threads = threads;
+        state.replan();
+        if state.made > 0 { self.man(&mut state) } else { Ok(()) }
+    }
+
     /// A new consumer.
     pub(super) fn join(&self, work: Arc<Work>, epoch: u32) -> Result<u64> {
         let mut state = self.lock()?;

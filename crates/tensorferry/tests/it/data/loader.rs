@@ -217,6 +217,20 @@ fn several_loaders_share_one_crew() {
 }
 
 #[test]
+fn a_crew_grows_while_its_threads_are_held_up() {
+    let crew = Crew::new(1, Mode::Auto).unwrap();
+    let make = |source| {
+        let recipes = vec![Box::new(Pair) as Box<_>];
+        Loader::new(Arc::new(source), recipes, Config::default(), Arc::clone(&crew)).unwrap()
+    };
+    let stalled = make(Numbers { delay: |_| Duration::from_hours(1), ..numbers(1) });
+    let run = stalled.begin(0).unwrap();
+    run.submit(&[0]).unwrap();
+    crew.grow(2).unwrap();
+    assert_eq!(epoch(&make(numbers(8)), 0, &in_order(8, 4)).len(), 2);
+}
+
+#[test]
 fn one_sample_needs_no_thread_but_the_callers() {
     let source = Arc::new(numbers(10));
     let batch = alone(source.clone(), vec![Box::new(Pair)], 7).unwrap();
