@@ -205,7 +205,13 @@ impl Cache {
             false => Copies::Only,
         };
         let memory = lock(&self.memory);
-        Use { now, next: memory.future.next_use(id, now), uses: memory.future.uses(id), copies }
+        let next = if memory.future.is_unknown() {
+            // A sampler says nothing beforehand; most use every sample in every epoch.
+            Some(Moment { epoch: now.epoch + 1, ..now })
+        } else {
+            memory.future.next_use(id, now)
+        };
+        Use { now, next, uses: memory.future.uses(id), copies }
     }
 
     /// Bytes in memory, and on the SSD.

@@ -103,6 +103,20 @@ fn a_sample_that_can_not_be_read_ahead_for_the_cache_does_not_fail_there() {
 }
 
 #[test]
+fn every_policy_keeps_samples_although_nothing_is_known_of_what_comes() {
+    let all = u64::from(SAMPLES) * BYTES as u64;
+    for policy in Policy::ALL {
+        let loader = cached(policy, all, None);
+        for at in 0..2 {
+            loader.foresee(at, &[]).unwrap();
+            let batches: Vec<_> = order(at, 1, 0).chunks(16).map(<[u32]>::to_vec).collect();
+            epoch(&loader, at, &batches);
+        }
+        assert_eq!(loader.stats().memory_hits, u64::from(SAMPLES), "{policy}");
+    }
+}
+
+#[test]
 fn no_policy_changes_what_comes_out_or_takes_more_than_its_limit() {
     let all = u64::from(SAMPLES) * BYTES as u64;
     let plain = cached(Policy::Belady, 0, None);
