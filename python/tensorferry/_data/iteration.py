@@ -122,6 +122,7 @@ class Iteration:
         if self._closed:
             raise Closed("this DataLoader is closed")
         self._course.pulled(self._track.requested + 1)
+        self._course.passed(self._track.passed)
         run = self._run or self._begin()
         while True:
             self._fill(run)

@@ -99,6 +99,9 @@ class KnownCourse:
         if requests + of.lookahead > share // (of.batch_size or 1):
             self._end()
 
+    def passed(self, batches: int) -> None:
+        """Nothing is kept for earlier ones."""
+
     def foreseen(self) -> Sequence[torch.Tensor]:
         """What remains of this epoch, and the next."""
         of = self._of
