@@ -90,6 +90,7 @@ class Iteration:
     def _begin(self) -> Run:
         track, course = self._track, self._course
         self._meter.epoch = track.start.epoch
+        self._meter.ledger.settle()
         if isinstance(self._engine, Foreseeing):
             orders = course.foreseen()
             if orders:
@@ -150,6 +151,7 @@ class Iteration:
     def _end(self) -> None:
         if not self._over:
             self._over = self._track.ended = True
+            self._meter.ledger.settle()
             if self._progress is not None:
                 self._progress.finish()
             self.close()
