@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from tensorferry import _lib
+from tensorferry import _lib, _machine
 from tensorferry._data.bad import BadSample
 from tensorferry._data.calls import tensor
 from tensorferry._data.engine import Batch, EngineStats, Options, Run, Stage
@@ -242,11 +242,9 @@ def _cache_bytes(limit: int | None, *, is_remote: bool) -> int:
     """Local files are in the kernel's cache already; what is far away is worth keeping."""
     if limit is not None:
         return limit
-    return _free_memory() // CACHE_SHARE if is_remote else 0
-
-
-def _free_memory() -> int:
-    return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    if not is_remote:
+        return 0
+    return _machine.free_memory_bytes() // CACHE_SHARE // _machine.processes()
 
 
 def _cache_dir(options: Options) -> tuple[str, int] | None:
