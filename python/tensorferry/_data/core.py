@@ -28,6 +28,9 @@ LOAD_AHEAD_BYTES = 256 << 20
 REMOTE_THREADS = 16
 """More threads for a remote dataset, unless told otherwise: as many reads as are under way."""
 
+FLIGHT = 2
+"""Samples of a remote dataset that are asked for ahead, for each thread."""
+
 CACHE_SHARE = 4
 """A remote dataset's cache takes this part of the free memory, unless told otherwise."""
 
@@ -93,6 +96,20 @@ class Core:
         run = CoreRun(self._loader.begin(epoch), epoch, self._options)
         self._runs.add(run)
         return run
+
+    @property
+    def foresees(self) -> bool:
+        """Whether anything is kept near: without it, what comes does not matter."""
+        return self._loader.caches()
+
+    @property
+    def ahead(self) -> int:
+        """Over a network: as many samples as all threads can wait for, however small a batch is."""
+        options = self._options
+        size = options.batch_size or 1
+        if not self._is_remote:
+            return options.ahead
+        return max(options.ahead, -(-FLIGHT * self._workers() // size))
 
     def foresee(self, orders: Sequence[torch.Tensor]) -> None:
         """What comes, for the cache of the epoch that begins next."""

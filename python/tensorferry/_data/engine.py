@@ -2,8 +2,9 @@
 
 An engine is made once for a loader. Each epoch begins a *run* of it; several runs may be open at
 once, of one engine or of many. A run is driven by pulling: the iteration submits lists of sample
-indices, never more than ``Options.ahead`` beyond what it has taken, and takes finished batches. So
-an order may be endless, and memory is bounded by what the iteration submits.
+indices, never more than ``Options.ahead`` (or what the engine wants) beyond what it has taken, and
+takes finished batches. So an order may be endless, and memory is bounded by what the iteration
+submits.
 
 Ownership: neither loader nor iteration closes an engine that is dropped; an engine lets go of its
 threads and memory when nobody refers to it. ``close`` does so at once, and every later call is
@@ -136,5 +137,13 @@ class Foreseeing(Protocol):
 
     def foresee(self, orders: Sequence[torch.Tensor]) -> None:
         """Before an epoch begins: the indices that this rank will submit in it and, where it is
+    @property
+    def ahead(self) -> int:
+        """Batches that it wants submitted before the first is taken, ``Options.ahead`` or more."""
+
+    @property
+    def foresees(self) -> bool:
+        """Whether it wants to know orders: they take time to work out."""
+
         known, in the one after, each an int64 tensor in order. A ``break``, ``set_epoch`` or
         ``load_state_dict`` may make the second wrong; then the next call says so."""

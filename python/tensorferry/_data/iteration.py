@@ -92,9 +92,9 @@ class Iteration:
         self._meter.epoch = track.start.epoch
         self._meter.ledger.settle()
         if isinstance(self._engine, Foreseeing):
-            orders = course.foreseen()
-            if orders:
-                self._engine.foresee(orders)
+            self._ahead = max(self._ahead, self._engine.ahead)
+            if self._engine.foresees:
+                self._engine.foresee(course.foreseen())
         run = self._run = self._engine.begin(
             track.start.epoch, seed=track.start.seed, base_seed=course.base_seed
         )
