@@ -16,7 +16,7 @@ use tensorferry::dtype::Dtype;
 use tensorferry::memory::{Block, Buffer as Memory};
 use tensorferry::{Error, Kind, Result};
 
-use crate::errors::exception;
+use crate::errors::{Raised, exception};
 use crate::guard::guarded;
 use crate::memory::Buffer;
 use crate::per_process::PerProcess;
@@ -66,8 +66,7 @@ impl Source {
             let recipes = recipe::for_fields(source.fields(), &Chain::default())?;
             loader::alone(source, recipes, index)
         })?;
-        let (columns, labels) =
-            (show_columns(py, batch.columns)?, show_labels(py, &batch.labels)?);
+        let (columns, labels) = (show_columns(py, batch.columns)?, show_labels(py, &batch.labels)?);
         (labels, columns).into_pyobject(py)
     }
 
@@ -196,17 +195,18 @@ fn step(given: Given) -> Result<Step> {
 /// Calls a user's function with a tensor; `tensorferry._data.calls` makes it and takes the result.
 fn call(function: &Py<PyAny>, layout: &Layout, bytes: &[u8]) -> Result<(Layout, Vec<u8>)> {
     let block = Block::from(Memory::copy_of(bytes)?);
-    let called = Python::try_attach(|py| {
+    let call = |py: Python<'_>| -> PyResult<_> {
         let shim = py.import("tensorferry._data.calls")?.getattr("call")?;
         let memory = Bound::new(py, Buffer::new(block))?;
         let arguments = (function, layout.dtype.name(), layout.shape.clone(), memory);
         shim.call1(arguments)?.extract::<(String, Vec<usize>, Vec<u8>)>()
-    });
+    };
+    let called = Python::try_attach(|py| call(py).map_err(|error| Raised::new(py, error)));
     let Some(called) = called else {
         return Err(Error::new(Kind::Closed, "the interpreter is going"));
     };
     let (dtype, shape, bytes) = called
-        .map_err(|error| Error::invalid(format!("a function in the transform failed: {error}")))?;
+        .map_err(|raised| Error::invalid("a function in the transform failed").caused_by(raised))?;
     Ok((Layout::new(Dtype::named(&dtype)?, shape), bytes))
 }
 
@@ -230,8 +230,8 @@ impl Run {
         guarded(py, move || run.submit(&indices))
     }
 
-    /// The next batch: indices, labels, columns, bad samples, and seconds that threads spent on storage
-    /// and on preparing; `None` in place of the first three when all samples were left out. `None`
+    /// The next batch: indices, labels, columns, bad samples, and seconds that threads spent on storage,
+    /// on preparing and in functions; `None` in place of the first three when all samples were left out. `None`
     /// alone after `timeout` seconds. What is raised is wrong with the batch, or the run is closed.
     #[pyo3(signature = (timeout=None))]
     fn next<'py>(
@@ -240,17 +240,16 @@ impl Run {
         timeout: Option<f64>,
     ) -> PyResult<Option<Bound<'py, PyTuple>>> {
         let run = self.open(py)?;
-        let asked =
-            within(py, timeout, |limit| py.detach(|| run.next(Some(limit))).transpose())?;
+        let asked = within(py, timeout, |limit| py.detach(|| run.next(Some(limit))).transpose())?;
         let Some(handed) = asked else { return Ok(None) };
         let (batch, faults) = handed.map_err(|error| exception(py, &error))?;
         let faults = PyList::new(py, faults.into_iter().map(fault))?;
         let Some(Batch { indices, labels, columns, spent }) = batch else {
-            let nothing = (py.None(), py.None(), py.None(), faults, (0.0, 0.0));
+            let nothing = (py.None(), py.None(), py.None(), faults, (0.0, 0.0, 0.0));
             return nothing.into_pyobject(py).map(Some);
         };
         let (columns, labels) = (show_columns(py, columns)?, show_labels(py, &labels)?);
-        let spent = (spent.storage, spent.prepare);
+        let spent = (spent.storage, spent.prepare, spent.functions);
         (indices, labels, columns, faults, spent).into_pyobject(py).map(Some)
     }
 

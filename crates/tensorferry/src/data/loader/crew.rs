@@ -274,7 +274,8 @@ fn carry_out<'a>(shared: &'a Shared, task: Task, scratch: &mut Scratch) -> Mutex
             state
         }
         What::Prepare { loaded, making } => {
-            let prepared = work.prepare((index, now), &loaded, (&making, ticket.slot), scratch);
+            let (prepared, spent) =
+                work.prepare((index, now), &loaded, (&making, ticket.slot), scratch);
             // Whoever takes the batch must be the only one who has it.
             drop((loaded, making));
             let mut state = lock(&shared.state);
@@ -282,7 +283,7 @@ fn carry_out<'a>(shared: &'a Shared, task: Task, scratch: &mut Scratch) -> Mutex
             let seconds = began.elapsed().as_secs_f64();
             state.roles.observe(Kind::Prepare, bytes, beside, seconds);
             if let Ok(line) = state.line(id) {
-                line.prepared((ticket, index), prepared, seconds);
+                line.prepared((ticket, index), prepared, spent);
             }
             state
         }

@@ -6,6 +6,7 @@ use serde::Serialize;
 
 use crate::data::cache::Origin;
 use crate::data::sample::Raw;
+use crate::data::spent::Spent;
 use crate::sync::{Mutex, lock};
 
 /// Numbers of a loader, since it was made.
@@ -29,18 +30,16 @@ pub struct Stats {
     pub storage_seconds: f64,
     /// Seconds that threads spent on decoding and transforms.
     pub prepare_seconds: f64,
+    /// Seconds that threads spent in functions of the user's.
+    pub function_seconds: f64,
     /// Seconds that the consumer waited for a batch.
     pub waited_seconds: f64,
-    /// Seconds that the consumer was busy between two batches.
-    pub consumer_seconds: f64,
     /// Bad samples among those that were asked for.
     pub bad_samples: u64,
     /// Threads that load for this consumer, as planned.
     pub load_threads: usize,
     /// Threads that prepare, for all consumers, as planned.
     pub prepare_threads: usize,
-    /// How often that plan changed.
-    pub replans: u64,
     /// Seconds of a batch, of the consumer that waits longest, as planned.
     pub predicted_batch_seconds: Option<f64>,
     /// Seconds of a batch, lately.
@@ -71,8 +70,12 @@ impl Tally {
         });
     }
 
-    pub(super) fn prepared(&self, took: Duration) {
-        self.count(|stats| stats.prepare_seconds += took.as_secs_f64());
+    pub(super) fn prepared(&self, spent: Spent) {
+        self.count(|stats| {
+            stats.storage_seconds += spent.storage;
+            stats.prepare_seconds += spent.prepare;
+            stats.function_seconds += spent.functions;
+        });
     }
 
     pub(super) fn handed_over(&self, samples: usize, waited: Duration, busy: Duration) {
@@ -80,7 +83,6 @@ impl Tally {
             stats.batches += 1;
             stats.samples += samples as u64;
             stats.waited_seconds += waited.as_secs_f64();
-            stats.consumer_seconds += busy.as_secs_f64();
             let seconds = (waited + busy).as_secs_f64();
             let lately = stats.measured_batch_seconds.get_or_insert(seconds);
             *lately += LATEST * (seconds - *lately);
@@ -89,8 +91,6 @@ impl Tally {
 
     pub(super) fn planned(&self, load: usize, prepare: usize, predicted: Option<f64>) {
         self.count(|stats| {
-            let changed = (load, prepare) != (stats.load_threads, stats.prepare_threads);
-            stats.replans += u64::from(changed);
             (stats.load_threads, stats.prepare_threads) = (load, prepare);
             stats.predicted_batch_seconds = predicted.or(stats.predicted_batch_seconds);
         });

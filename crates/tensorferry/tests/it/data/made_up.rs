@@ -26,7 +26,14 @@ pub struct Numbers {
 }
 
 pub fn numbers(len: usize) -> Numbers {
-    Numbers { len, size: 8, fields: vec!["u64".into()], bad: |_| false, kind: Kind::Corrupt, delay: |_| Duration::ZERO }
+    Numbers {
+        len,
+        size: 8,
+        fields: vec!["u64".into()],
+        bad: |_| false,
+        kind: Kind::Corrupt,
+        delay: |_| Duration::ZERO,
+    }
 }
 
 impl Source for Numbers {
