@@ -230,9 +230,10 @@ impl Run {
         guarded(py, move || run.submit(&indices))
     }
 
-    /// The next batch: indices, labels, columns, bad samples, and seconds that threads spent on storage,
-    /// on preparing and in functions; `None` in place of the first three when all samples were left out. `None`
-    /// alone after `timeout` seconds. What is raised is wrong with the batch, or the run is closed.
+    /// The next batch: indices, labels, columns, bad samples, and seconds that threads spent on
+    /// storage, on preparing and in functions; `None` in place of the first three when all samples
+    /// were left out. `None` alone after `timeout` seconds. What is raised is wrong with the batch, or
+    /// the run is closed.
     #[pyo3(signature = (timeout=None))]
     fn next<'py>(
         &self,
