@@ -75,6 +75,9 @@ class ActivationOffload:
             float16 where it fits: gradients are then **not** the same bit for bit. ``"none"``.
         planner: ``"timeline"``, or ``"paper"`` for the two phases of FlashNeuron.
         min_bytes: Tensors smaller than this stay where they are.
+        return_memory: Have the C library give blocks of 1 MiB and more back to the system when they
+            are freed, in this process and for good. Without it, glibc keeps most of what offloading
+            frees, and the process hardly gets smaller.
     """
 
     def __init__(
@@ -85,6 +88,7 @@ class ActivationOffload:
         compress: Compress = "lossless",
         planner: Planner = "timeline",
         min_bytes: int | str = "256KiB",
+        return_memory: bool = True,
     ) -> None:
         from tensorferry._activations.capture import Capture
 
@@ -94,6 +98,8 @@ class ActivationOffload:
         )
         self._capture = Capture(self._store, _lib.parse_size(min_bytes))
         self._open = threading.local()
+        if return_memory:
+            _lib.return_large_blocks()
 
     def __enter__(self) -> Self:
         from torch.autograd.graph import saved_tensors_hooks

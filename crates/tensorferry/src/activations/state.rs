@@ -117,6 +117,8 @@ pub(super) struct State {
     pub used: u64,
     /// Bytes that callers wait for: what comes free is theirs, and not for fetching ahead.
     pub wanted: u64,
+    /// Fetching ahead has stopped for want of room.
+    pub is_full: bool,
     pub records: BTreeMap<u64, Record>,
     pub steps: BTreeMap<u64, Step>,
     pub writes: VecDeque<Outgoing>,
@@ -157,6 +159,7 @@ impl State {
         Self {
             used: 0,
             wanted: 0,
+            is_full: false,
             records: BTreeMap::new(),
             steps: BTreeMap::from([(0, Step::begin(0, false))]),
             writes: VecDeque::new(),
@@ -405,6 +408,19 @@ impl State {
         let wanted = record.turn == write.turn && matches!(record.phase, Phase::Leaving { .. });
         let block = record.original.as_ref().filter(|_| wanted)?;
         Some((Arc::clone(block), record.element, record.compress))
+    }
+
+    /// The next chunk to write. What backward is about to use need not leave any more, unless its
+    /// room is wanted for something that is used before it.
+    pub fn next_write(&mut self) -> Option<Outgoing> {
+        let write = self.writes.front()?;
+        let step = self.records.get(&write.key).map(|record| record.step);
+        let step = step.and_then(|step| self.steps.get(&step));
+        let is_late = step.is_some_and(Step::is_used);
+        if is_late && self.wanted == 0 && !self.is_full {
+            return None;
+        }
+        self.writes.pop_front()
     }
 
     /// A chunk is on disk. What was kept for it comes back when it was the last one.

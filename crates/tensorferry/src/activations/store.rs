@@ -326,6 +326,7 @@ impl Shared {
         let began = Instant::now();
         let deadline = limit.and_then(|limit| began.checked_add(limit));
         state.wanted += bytes;
+        self.work.notify_all();
         let outcome = loop {
             if state.used + bytes <= self.room {
                 if state.used + bytes + self.hold.spare() > self.room {
@@ -393,11 +394,13 @@ impl Shared {
 
     /// Fetches what backward will want next, as far as there is room.
     pub fn fetch_ahead(self: &Arc<Self>, state: &mut State) {
+        state.is_full = false;
         while let Some(key) = state.next_to_fetch() {
             let bytes = state.bytes_of(key);
-            if state.used + state.wanted + bytes > self.room
-                || self.fetch(state, key, false).is_err()
-            {
+            state.is_full = state.used + state.wanted + bytes > self.room
+                || self.fetch(state, key, false).is_err();
+            if state.is_full {
+                self.work.notify_all();
                 break;
             }
         }
