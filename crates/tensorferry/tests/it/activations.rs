@@ -33,7 +33,7 @@ fn bench(choice: Choice, budget: usize, compress: Compress) -> Bench {
         compress,
         planner: Planner::Timeline,
     };
-    Bench { store: Store::open(engine, config).unwrap(), faults, directory: directory }
+    Bench { store: Store::open(engine, config).unwrap(), faults, directory }
 }
 
 /// Numbers that depend on `seed`, two thirds of them zero if `sparse`.
