@@ -49,6 +49,14 @@ impl Foreign {
         unsafe { Self::shared(NonNull::from(bytes).cast(), bytes.len(), Box::new(())) }
     }
 
+    /// A buffer that is only read from now on, and what goes after it.
+    pub fn owning(buffer: Buffer, after: Box<dyn Any + Send>) -> Self {
+        let (start, len) = (buffer.start(), buffer.len());
+        // SAFETY: the buffer's bytes are initialised, stay in place when it is moved, and can't be
+        // reached by anybody else; a tuple drops its fields in order, the buffer first.
+        unsafe { Self::shared(start, len, Box::new((buffer, after))) }
+    }
+
     /// Memory that is only read.
     ///
     /// # Safety

@@ -46,12 +46,7 @@ fn numbers(seed: usize, bytes: usize, sparse: bool) -> Vec<u8> {
 }
 
 fn memory(bytes: &[u8], permit: Permit) -> Block {
-    let mut buffer = Buffer::zeroed(bytes.len()).unwrap();
-    buffer.copy_from_slice(bytes);
-    let start = std::ptr::NonNull::from(&mut *buffer).cast();
-    let keeper = Box::new((buffer, permit));
-    // SAFETY: the keeper owns the buffer, whose bytes do not move and which nobody else knows.
-    unsafe { Foreign::shared(start, bytes.len(), keeper) }.into()
+    Foreign::owning(Buffer::copy_of(bytes).unwrap(), Box::new(permit)).into()
 }
 
 fn save(store: &Store, name: &str, bytes: &[u8]) -> Result<Saved> {

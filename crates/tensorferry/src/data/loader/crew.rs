@@ -14,6 +14,7 @@
 //! read from a source that stalls. A closed crew takes no more tasks, and its threads end by
 //! themselves.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::thread;
 use std::time::Instant;
@@ -45,6 +46,8 @@ pub(super) struct State {
     roles: Roles,
     /// Threads that were made.
     made: usize,
+    /// Threads at work, by line. One that is held up by a store may be so long after its line is gone.
+    hands: BTreeMap<u64, usize>,
     /// Threads that load now, and that prepare now.
     loading: usize,
     preparing: usize,
@@ -63,6 +66,7 @@ impl Crew {
             lines: Vec::new(),
             roles: Roles::new(mode, Machine { threads, cores }),
             made: 0,
+            hands: BTreeMap::new(),
             loading: 0,
             preparing: 0,
             next_line: 0,
@@ -114,6 +118,7 @@ impl Crew {
         line.submit(indices);
         if first {
             state.replan();
+            self.man(&mut state)?;
         }
         drop(state);
         self.shared.work.notify_all();
@@ -162,9 +167,10 @@ impl Crew {
         Ok(lock(&self.shared.state))
     }
 
-    /// Starts the threads that are missing.
+    /// Starts the threads that are missing, and others for those that a line which is gone still holds
+    /// up.
     fn man(&self, state: &mut State) -> Result<()> {
-        while state.made < state.roles.machine.threads {
+        while state.made - state.lost() < state.roles.machine.threads {
             let shared = Arc::clone(&self.shared);
             let builder = thread::Builder::new().name("ferry-data".into());
             match builder.spawn(move || work_until_closed(&shared)) {
@@ -193,6 +199,25 @@ impl State {
     fn line(&mut self, id: u64) -> Result<&mut Line> {
         let line = self.lines.iter_mut().find(|line| line.id == id);
         line.ok_or_else(|| Error::new(error::Kind::Closed, "this run of the loader is over"))
+    }
+
+    /// Threads at work for lines that are gone.
+    fn lost(&self) -> usize {
+        let gone = |id: &u64| self.lines.iter().all(|line| line.id != *id);
+        self.hands.iter().filter(|(id, _)| gone(id)).map(|(_, hands)| hands).sum()
+    }
+
+    /// A thread has come back from a task; whether it is one too many now.
+    fn come_back(&mut self, id: u64) -> bool {
+        if let Some(hands) = self.hands.get_mut(&id) {
+            *hands -= 1;
+            if *hands == 0 {
+                self.hands.remove(&id);
+            }
+        }
+        let surplus = self.made - self.lost() > self.roles.machine.threads;
+        self.made -= usize::from(surplus);
+        surplus
     }
 
     fn replan(&mut self) {
@@ -250,8 +275,13 @@ fn work_until_closed(shared: &Shared) {
             (state, _) = wait(&shared.work, state, None);
             continue;
         };
+        let id = task.line;
+        *state.hands.entry(id).or_default() += 1;
         drop(state);
         state = carry_out(shared, task, &mut scratch);
+        if state.come_back(id) {
+            return;
+        }
     }
 }
 

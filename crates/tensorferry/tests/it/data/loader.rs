@@ -97,7 +97,7 @@ fn substitutes_are_the_same_whatever_the_threads_do() {
 
 #[test]
 fn a_bad_sample_is_told_once_with_what_took_its_place_at_last() {
-    let source = Numbers { bad: |index| index < 50, ..numbers(60) };
+    let source = Numbers { bad: |index| index < 30, ..numbers(60) };
     let config = Config { on_error: OnError::Substitute, ..Config::default() };
     let loader = loader(source, 3, config);
     let (out, faults) = epoch_and_faults(&loader, 0, &[vec![7, 55], vec![8]]);
