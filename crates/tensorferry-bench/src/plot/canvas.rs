@@ -115,6 +115,17 @@ impl Canvas {
         ));
     }
 
+    /// A line through points; those that are no numbers are left out.
+    pub fn path(&mut self, points: &[(f64, f64)], paint: Paint) {
+        let finite = points.iter().filter(|(x, y)| x.is_finite() && y.is_finite());
+        let points: Vec<String> =
+            finite.map(|(x, y)| format!("{},{}", Number(*x), Number(*y))).collect();
+        let (points, class) = (points.join(" "), class(paint));
+        self.add(format_args!(
+            r#"<polyline points="{points}" class="{class} stroke" style="fill: none; stroke-width: 1.6"/>"#
+        ));
+    }
+
     /// A line of text on the base line `y`.
     pub fn text(&mut self, x: f64, y: f64, look: Text, text: &str) {
         let anchor = match look.anchor {

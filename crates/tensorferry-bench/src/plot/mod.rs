@@ -9,6 +9,8 @@
 
 mod bars;
 mod canvas;
+mod lines;
 
 pub use bars::{Bar, Bars, Group, Value, shortened};
 pub use canvas::{Anchor, Canvas, Paint, Text};
+pub use lines::{Line, Lines};

@@ -14,7 +14,7 @@ import sys
 import warnings
 from typing import Any
 
-from tensorferry._bench_data.cases import describe, find
+from tensorferry._bench.cases import describe, find
 
 END_SECONDS = 60
 
@@ -24,7 +24,7 @@ class Child:
 
     def __init__(self) -> None:
         self._process = subprocess.Popen(
-            [sys.executable, "-P", "-m", "tensorferry._bench_data.child"],
+            [sys.executable, "-P", "-m", "tensorferry._bench.child"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
