@@ -12,6 +12,6 @@ the model, its gradients and the optimizer's state were there and everything had
 samples; gradients are compared by a checksum of all of them after the last step.
 
 The rival is what a user writes with torch's own hooks: ``torch.save`` and ``torch.load`` of each
-saved tensor, from the same size on as ours, never of parameters. torch's ``save_on_cpu`` is no rival
-here: on a machine without an accelerator it copies each tensor to where it is already.
+saved tensor, from the same size on as ours, never of parameters. torch's ``save_on_cpu`` is no
+rival here: on a machine without an accelerator it copies each tensor to where it is already.
 """

@@ -60,7 +60,7 @@ SCALES = {
         Training({"depth": 8, "width": 128, "batch": 512}, rounds=1, timed=1),
         Training({"width": 8, "blocks": 2, "side": 16, "batch": 16}, rounds=1, timed=1),
         Training({"width": 32, "depth": 4, "length": 16, "batch": 32}, rounds=1, timed=1),
-        Batch({"width": 4, "depth": 12, "side": 16}, 24 * MIB, first=16, most=512, precision=2),
+        Batch({"width": 4, "depth": 12, "side": 16}, 64 * MIB, first=16, most=16, steps=2),
         Loss({"width": 8, "side": 16}, 2 * MIB, steps=4, batch=16),
         min_bytes=16 << 10,
     ),
