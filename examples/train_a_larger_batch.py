@@ -9,7 +9,6 @@ and train the same residual network on the same batch. Plain training runs out o
 
 from __future__ import annotations
 
-import os
 import resource
 import subprocess
 import sys
@@ -105,10 +104,8 @@ def child(directory: str | None) -> int:
 def run(title: str, *arguments: str) -> int:
     """Starts this file again."""
     print(title, flush=True)
-    # glibc would keep freed memory for later, which counts against the limit.
-    environment = os.environ | {"MALLOC_MMAP_THRESHOLD_": str(1 << 20)}
     command = [sys.executable, __file__, "--child", *arguments]
-    return subprocess.run(command, env=environment, check=False).returncode
+    return subprocess.run(command, check=False).returncode
 
 
 def main() -> None:

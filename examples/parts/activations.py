@@ -1,13 +1,12 @@
 """Activations: training with most of what autograd saves on disk, beside plain training.
 
-A deep network is trained plainly and with `ferry.ActivationOffload`, each in a process of its own, and
-must come to the same gradients, bit for bit.
+A deep network is trained plainly and with `ferry.ActivationOffload`, each in a process of its own,
+and must come to the same gradients, bit for bit.
 """
 
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 import time
@@ -59,11 +58,9 @@ def train(around: AbstractContextManager[object]) -> dict[str, Any]:
 
 def in_a_process(way: str, scratch: Path) -> dict[str, Any]:
     """Memory is told by a process that did nothing else."""
-    # glibc would keep freed memory for later, which counts as well.
-    environment = os.environ | {"MALLOC_MMAP_THRESHOLD_": str(1 << 20)}
     command = [sys.executable, "-m", "parts.activations", way, str(scratch)]
     place = Path(__file__).resolve().parent.parent
-    done = subprocess.run(command, cwd=place, env=environment, check=True, capture_output=True)
+    done = subprocess.run(command, cwd=place, check=True, capture_output=True)
     told: dict[str, Any] = json.loads(done.stdout)
     return told
 

@@ -2,7 +2,6 @@
 
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
 
 use pyo3::buffer::PyBuffer;
 use pyo3::prelude::*;
@@ -17,11 +16,11 @@ use tensorferry::dtype::Dtype;
 use tensorferry::memory::{Block, Buffer as Memory};
 use tensorferry::{Error, Kind, Result};
 
-use crate::errors::exception;
+use crate::errors::{Raised, exception};
 use crate::guard::guarded;
 use crate::memory::Buffer;
 use crate::per_process::PerProcess;
-use crate::wait::wait;
+use crate::wait::within;
 
 /// A list of stored samples.
 #[pyclass(frozen, module = "tensorferry._lib")]
@@ -57,6 +56,18 @@ impl Source {
             Label::Int(label) => label.into_pyobject(py)?.into_any(),
             Label::Float(label) => label.into_pyobject(py)?.into_any(),
         })
+    }
+
+    /// A sample, decoded and not transformed, by the calling thread alone: labels and columns of a
+    /// batch of one.
+    fn alone<'py>(&self, py: Python<'py>, index: u32) -> PyResult<Bound<'py, PyTuple>> {
+        let source = Arc::clone(&self.0);
+        let batch = guarded(py, move || {
+            let recipes = recipe::for_fields(source.fields(), &Chain::default())?;
+            loader::alone(source, recipes, index)
+        })?;
+        let (columns, labels) = (show_columns(py, batch.columns)?, show_labels(py, &batch.labels)?);
+        (labels, columns).into_pyobject(py)
     }
 
     /// The names of the classes, by label; empty when there are none.
@@ -97,14 +108,15 @@ pub enum Given {
 #[pyclass(frozen, module = "tensorferry._lib")]
 pub struct Loader(loader::Loader);
 
-static AUTO: PerProcess<(usize, Arc<Crew>)> = PerProcess::new();
-static STATIC: PerProcess<(usize, Arc<Crew>)> = PerProcess::new();
+static AUTO: PerProcess<Arc<Crew>> = PerProcess::new();
+static STATIC: PerProcess<Arc<Crew>> = PerProcess::new();
 
-/// The crew of this process that has so many threads or more.
+/// The crew of this process, with so many threads or more.
 fn crew(mode: Mode, threads: usize) -> Result<Arc<Crew>> {
     let kept = if mode == Mode::Auto { &AUTO } else { &STATIC };
-    let make = || Ok((threads, Crew::new(threads, mode)?));
-    Ok(kept.get(|(has, _)| *has >= threads, make)?.1)
+    let crew = kept.get(|_| true, || Crew::new(threads, mode))?;
+    crew.grow(threads)?;
+    Ok(crew)
 }
 
 #[pymethods]
@@ -183,17 +195,18 @@ fn step(given: Given) -> Result<Step> {
 /// Calls a user's function with a tensor; `tensorferry._data.calls` makes it and takes the result.
 fn call(function: &Py<PyAny>, layout: &Layout, bytes: &[u8]) -> Result<(Layout, Vec<u8>)> {
     let block = Block::from(Memory::copy_of(bytes)?);
-    let called = Python::try_attach(|py| {
+    let call = |py: Python<'_>| -> PyResult<_> {
         let shim = py.import("tensorferry._data.calls")?.getattr("call")?;
         let memory = Bound::new(py, Buffer::new(block))?;
         let arguments = (function, layout.dtype.name(), layout.shape.clone(), memory);
         shim.call1(arguments)?.extract::<(String, Vec<usize>, Vec<u8>)>()
-    });
+    };
+    let called = Python::try_attach(|py| call(py).map_err(|error| Raised::new(py, error)));
     let Some(called) = called else {
         return Err(Error::new(Kind::Closed, "the interpreter is going"));
     };
     let (dtype, shape, bytes) = called
-        .map_err(|error| Error::invalid(format!("a function in the transform failed: {error}")))?;
+        .map_err(|raised| Error::invalid("a function in the transform failed").caused_by(raised))?;
     Ok((Layout::new(Dtype::named(&dtype)?, shape), bytes))
 }
 
@@ -217,48 +230,49 @@ impl Run {
         guarded(py, move || run.submit(&indices))
     }
 
-    /// The next batch: indices, labels, columns, bad samples, and seconds that threads spent on storage
-    /// and on preparing; `None` in place of the first three when all samples were left out.
+    /// The next batch: indices, labels, columns, bad samples, and seconds that threads spent on
+    /// storage, on preparing and in functions; `None` in place of the first three when all samples
+    /// were left out. `None` alone after `timeout` seconds. What is raised is wrong with the batch, or
+    /// the run is closed.
     #[pyo3(signature = (timeout=None))]
-    fn next<'py>(&self, py: Python<'py>, timeout: Option<f64>) -> PyResult<Bound<'py, PyTuple>> {
+    fn next<'py>(
+        &self,
+        py: Python<'py>,
+        timeout: Option<f64>,
+    ) -> PyResult<Option<Bound<'py, PyTuple>>> {
         let run = self.open(py)?;
-        let mut held = String::from("a batch");
-        let asked = wait(py, "the batch", timeout, |limit: Duration| {
-            match py.detach(|| run.next(Some(limit))) {
-                Err(error) if error.kind() == Kind::Timeout => {
-                    held = run.held_up_by();
-                    None
-                }
-                handed => Some(handed),
-            }
-        });
-        let handed = asked.map_err(|error| with_note(py, error, &held))?;
+        let asked = within(py, timeout, |limit| py.detach(|| run.next(Some(limit))).transpose())?;
+        let Some(handed) = asked else { return Ok(None) };
         let (batch, faults) = handed.map_err(|error| exception(py, &error))?;
         let faults = PyList::new(py, faults.into_iter().map(fault))?;
-        match batch {
-            None => (py.None(), py.None(), py.None(), faults, (0.0, 0.0)).into_pyobject(py),
-            Some(Batch { indices, labels, columns, spent }) => {
-                let columns: PyResult<Vec<_>> =
-                    columns.into_iter().map(|column| show(py, column)).collect();
-                let (labels, spent) = (show_labels(py, &labels)?, (spent.storage, spent.prepare));
-                (indices, labels, columns?, faults, spent).into_pyobject(py)
-            }
-        }
+        let Some(Batch { indices, labels, columns, spent }) = batch else {
+            let nothing = (py.None(), py.None(), py.None(), faults, (0.0, 0.0, 0.0));
+            return nothing.into_pyobject(py).map(Some);
+        };
+        let (columns, labels) = (show_columns(py, columns)?, show_labels(py, &labels)?);
+        let spent = (spent.storage, spent.prepare, spent.functions);
+        (indices, labels, columns, faults, spent).into_pyobject(py).map(Some)
     }
 
-    /// Ends the epoch.
+    /// What the next batch waits for, for people.
+    fn held_up_by(&self, py: Python<'_>) -> PyResult<String> {
+        let run = self.open(py)?;
+        Ok(py.detach(|| run.held_up_by()))
+    }
+
+    /// Ends the epoch; whoever waits for a batch of it is told so.
     fn close(&self, py: Python<'_>) {
         let run = self.0.lock().unwrap_or_else(PoisonError::into_inner).take();
-        py.detach(|| drop(run));
+        py.detach(|| {
+            if let Some(run) = run {
+                run.close();
+            }
+        });
     }
 }
 
-/// Says what a timeout waited for.
-fn with_note(py: Python<'_>, error: PyErr, note: &str) -> PyErr {
-    let value = error.value(py);
-    // An exception that takes no notes is still the right one.
-    let _ = value.call_method1("add_note", (note,));
-    error
+fn show_columns(py: Python<'_>, columns: Vec<Column>) -> PyResult<Vec<Bound<'_, PyTuple>>> {
+    columns.into_iter().map(|column| show(py, column)).collect()
 }
 
 fn fault(fault: Fault) -> (u32, String, String, Option<u32>) {

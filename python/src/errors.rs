@@ -3,6 +3,7 @@
 //! The classes are defined in `tensorferry/_errors.py`, one for each [`Kind`] and named like it.
 
 use std::error::Error as _;
+use std::fmt;
 
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
@@ -28,8 +29,40 @@ fn build(py: Python<'_>, error: &Error) -> PyResult<PyErr> {
     named.set_item("retryable", error.is_retryable())?;
     named.set_item("context", context)?;
     named.set_item("errno", os_code(error))?;
-    Ok(PyErr::from_value(class.call((error.to_string(),), Some(&named))?))
+    let made = PyErr::from_value(class.call((error.to_string(),), Some(&named))?);
+    let raised = error.source().and_then(|cause| cause.downcast_ref::<Raised>());
+    if let Some(Raised { exception, .. }) = raised {
+        made.set_cause(py, Some(exception.clone_ref(py)));
+    }
+    Ok(made)
 }
+
+/// An exception of the user's that went through the core; `__cause__` of the one that comes out.
+///
+/// Its text is made at once: the core may want it under a lock, where nobody may wait for the GIL.
+#[derive(Debug)]
+pub struct Raised {
+    exception: PyErr,
+    text: String,
+}
+
+impl Raised {
+    pub fn new(py: Python<'_>, exception: PyErr) -> Self {
+        // Under the GIL already: nothing is waited for.
+        let text = exception.value(py).to_string();
+        let kind =
+            exception.get_type(py).name().map_or_else(|_| String::new(), |it| it.to_string());
+        Self { text: format!("{kind}: {text}"), exception }
+    }
+}
+
+impl fmt::Display for Raised {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.text)
+    }
+}
+
+impl std::error::Error for Raised {}
 
 /// The operating system's number for the failure, if one lies underneath.
 fn os_code(error: &Error) -> Option<i32> {

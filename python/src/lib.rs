@@ -5,6 +5,7 @@
 //! in Python without copying bytes or holding the GIL is written there.
 
 mod activations;
+mod allocator;
 mod checkpoint;
 mod cli;
 mod data;
@@ -49,6 +50,7 @@ fn _lib(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(metrics::trace_start, module)?)?;
     module.add_function(wrap_pyfunction!(metrics::trace_finish, module)?)?;
     module.add_function(wrap_pyfunction!(cli::cli_main, module)?)?;
+    module.add_function(wrap_pyfunction!(allocator::return_large_blocks, module)?)?;
     module.add_function(wrap_pyfunction!(size::parse_size, module)?)?;
     module.add_function(wrap_pyfunction!(guard::_panic_for_tests, module)?)?;
     module.add_function(wrap_pyfunction!(errors::_error_for_tests, module)?)

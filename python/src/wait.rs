@@ -18,19 +18,31 @@ pub fn wait<T>(
     py: Python<'_>,
     what: &str,
     timeout: Option<f64>,
-    mut attempt: impl FnMut(Duration) -> Option<T>,
+    attempt: impl FnMut(Duration) -> Option<T>,
 ) -> PyResult<T> {
+    let start = Instant::now();
+    within(py, timeout, attempt)?.ok_or_else(|| {
+        let message = format!("{what} was not done within {:?}", start.elapsed());
+        exception(py, &Error::new(Kind::Timeout, message))
+    })
+}
+
+/// Waits in the same way; `None` when time is up.
+pub fn within<T>(
+    py: Python<'_>,
+    timeout: Option<f64>,
+    mut attempt: impl FnMut(Duration) -> Option<T>,
+) -> PyResult<Option<T>> {
     let limit = timeout.map(seconds).transpose().map_err(|error| exception(py, &error))?;
     let start = Instant::now();
     loop {
         let left = limit.map_or(SIGNAL_INTERVAL, |limit| limit.saturating_sub(start.elapsed()));
         if let Some(result) = attempt(left.min(SIGNAL_INTERVAL)) {
-            return Ok(result);
+            return Ok(Some(result));
         }
         py.check_signals()?;
         if limit.is_some_and(|limit| start.elapsed() >= limit) {
-            let message = format!("{what} was not done within {:?}", start.elapsed());
-            return Err(exception(py, &Error::new(Kind::Timeout, message)));
+            return Ok(None);
         }
     }
 }

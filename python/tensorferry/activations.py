@@ -7,9 +7,10 @@
         loss.backward()
         optimizer.step()
 
-What autograd saves for backward goes to files in ``/scratch`` while forward computes, and comes back while
-backward does; at most ``budget`` bytes of it are in memory at any time. Gradients are the same, bit for bit.
-The first step is measured; from then on a plan says what is kept. Nothing of the model changes.
+What autograd saves for backward goes to files in ``/scratch`` while forward computes, and comes
+back while backward does; at most ``budget`` bytes of it are in memory at any time. Gradients are
+the same, bit for bit. The first step is measured; from then on a plan says what is kept. Nothing
+of the model changes.
 """
 
 from __future__ import annotations
@@ -68,11 +69,15 @@ class ActivationOffload:
         path: A directory on a fast disk, or several on several disks. Files in it have no name and
             vanish with the process.
         budget: Bytes of activations in memory, staging included: ``"1GiB"``. What is below
-            ``min_bytes``, and what others hold anyway (parameters, a batch that you keep), is not counted.
+            ``min_bytes``, and what others hold anyway (parameters, a batch that you keep), is not
+            counted.
         compress: ``"lossless"`` leaves zeros out where that pays. ``"half"`` stores float32 as
             float16 where it fits: gradients are then **not** the same bit for bit. ``"none"``.
         planner: ``"timeline"``, or ``"paper"`` for the two phases of FlashNeuron.
         min_bytes: Tensors smaller than this stay where they are.
+        return_memory: Have the C library give blocks of 1 MiB and more back to the system when they
+            are freed, in this process and for good. Without it, glibc keeps most of what offloading
+            frees, and the process hardly gets smaller.
     """
 
     def __init__(
@@ -83,6 +88,7 @@ class ActivationOffload:
         compress: Compress = "lossless",
         planner: Planner = "timeline",
         min_bytes: int | str = "256KiB",
+        return_memory: bool = True,
     ) -> None:
         from tensorferry._activations.capture import Capture
 
@@ -92,6 +98,8 @@ class ActivationOffload:
         )
         self._capture = Capture(self._store, _lib.parse_size(min_bytes))
         self._open = threading.local()
+        if return_memory:
+            _lib.return_large_blocks()
 
     def __enter__(self) -> Self:
         from torch.autograd.graph import saved_tensors_hooks

@@ -9,6 +9,7 @@ import shutil
 import struct
 import tarfile
 import threading
+import time
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
@@ -20,7 +21,10 @@ import torch
 from torch.utils.data import DistributedSampler
 
 import tensorferry as ferry
+from tensorferry import _machine
+from tensorferry._data.core import REMOTE_THREADS, _cache_bytes
 from tensorferry._data.datasets import Throttled
+from tensorferry._data.late import DataTimeout
 from tensorferry.data import Files, ImageFolder, TarShards
 from tensorferry.data import transforms as T  # noqa: N812
 
@@ -179,8 +183,22 @@ def test_functions_of_the_users_run_in_their_place(numbers: list[str]) -> None:
     assert batch[:, 0].tolist() == [2.0 * number for number in range(40)]
     assert threading.get_ident() not in threads
     broken = ferry.DataLoader(Files(numbers), transform=T.Lambda(lambda _: 1 / 0))
-    with pytest.raises(ferry.Error, match="ZeroDivisionError"):
+    with pytest.raises(ferry.Error, match="ZeroDivisionError") as raised:
         next(iter(broken))
+    assert isinstance(raised.value.__cause__, ZeroDivisionError)
+    assert raised.value.__cause__.__traceback__ is not None
+
+
+def test_a_function_may_ask_a_dataset_for_other_samples(numbers: list[str]) -> None:
+    dataset = Files(numbers)
+
+    def add_the_first(tensor: torch.Tensor) -> torch.Tensor:
+        return torch.add(tensor, dataset[1])
+
+    loader = ferry.DataLoader(
+        dataset, batch_size=20, num_workers=1, timeout=60, transform=T.Lambda(add_the_first)
+    )
+    assert torch.cat(list(loader))[:, 0].tolist() == list(range(1, 41))
 
 
 def test_samples_alone_and_collated_by_the_user(numbers: list[str]) -> None:
@@ -194,6 +212,60 @@ def test_samples_alone_and_collated_by_the_user(numbers: list[str]) -> None:
         dataset[40]
     loader = ferry.DataLoader(dataset, batch_size=3, collate_fn=lambda samples: len(samples))
     assert list(loader) == [3] * 13 + [1]
+
+
+def test_samples_apart_are_prepared_ahead_as_far_as_batches_are(numbers: list[str]) -> None:
+    dataset = Files(numbers)
+
+    def prepares(expected: int, **options: Any) -> bool:
+        prepared: list[int] = []
+
+        def note(tensor: torch.Tensor) -> torch.Tensor:
+            prepared.append(1)
+            return tensor
+
+        loader = ferry.DataLoader(
+            dataset, num_workers=2, prefetch_factor=2, transform=T.Lambda(note), **options
+        )
+        batches = iter(loader)
+        next(batches)
+        # With nobody asking for more, so much is prepared at last.
+        for _ in range(6000):
+            if len(prepared) >= expected:
+                break
+            time.sleep(0.01)
+        loader.close()
+        return len(prepared) >= expected
+
+    # One batch was taken; of those behind it, prefetch_factor are prepared ahead.
+    assert prepares(15, batch_size=5)
+    assert prepares(15, batch_size=5, collate_fn=len)
+    assert prepares(5, batch_size=None)
+    sampler = [list(range(at, at + 5)) for at in range(0, 40, 5)]
+    assert prepares(15, batch_sampler=sampler, collate_fn=len)
+
+
+def test_arrays_without_elements_keep_the_dimension_of_the_batch(tmp_path: Path) -> None:
+    for number in range(3):
+        np.save(tmp_path / f"{number}.npy", np.zeros((0, 4), np.float32))
+    (batch,) = ferry.DataLoader(Files(str(tmp_path / "*.npy")), batch_size=3)
+    assert batch.shape == (3, 0, 4)
+
+
+def test_seconds_are_told_by_where_they_went(numbers: list[str]) -> None:
+    def slowly(value: Any) -> Any:
+        time.sleep(0.01)
+        return value
+
+    loader = ferry.DataLoader(Files(numbers[:4]), batch_size=2, transform=T.Lambda(slowly))
+    list(loader)
+    stages = loader.stats().stages
+    assert stages["python"] >= 0.04
+    assert stages["hand-over"] > 0
+    assert stages["storage"] > 0
+    collated = ferry.DataLoader(Files(numbers[:4]), batch_size=2, collate_fn=slowly)
+    list(collated)
+    assert collated.stats().stages["python"] >= 0.02
 
 
 def test_half_an_epoch_saved_and_loaded_gives_the_other_half(folder: Path) -> None:
@@ -263,9 +335,52 @@ def test_a_decompression_bomb_is_refused_before_memory_is_asked_for(tmp_path: Pa
 def test_a_store_that_stalls_is_a_timeout_and_nothing_hangs(numbers: list[str]) -> None:
     slow = Throttled(Files(numbers), 1 << 30, latency_seconds=3600)
     loader = ferry.DataLoader(slow, batch_size=4, timeout=0.2)
-    with pytest.raises(ferry.Timeout) as raised:
+    # A RuntimeError too, as with torch and with any other dataset.
+    with pytest.raises(DataTimeout, match=r"after 0.2 seconds: .*000\.npy"):
         next(iter(loader))
-    assert "000.npy" in "".join(getattr(raised.value, "__notes__", []))
+
+
+def test_a_timeout_of_the_store_fails_its_batch_alone_and_is_no_timeout_of_the_loader(
+    numbers: list[str],
+) -> None:
+    class Late:
+        """A run whose first batch timed out in its store."""
+
+        def __init__(self, run: Any) -> None:
+            self._run, self._is_first = run, True
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(self._run, name)
+
+        def next(self, timeout: float | None) -> Any:
+            handed = self._run.next(timeout)
+            if not self._is_first:
+                return handed
+            self._is_first = False
+            raise ferry.Timeout("the store did not answer")
+
+    batches = iter(ferry.DataLoader(Files(numbers), batch_size=4, timeout=600))
+    batches._run._run = Late(batches._run._run)  # type: ignore[attr-defined]
+    with pytest.raises(ferry.Timeout, match="the store did not answer"):
+        next(batches)
+    assert next(batches)[:, 0].tolist() == [4, 5, 6, 7]
+
+
+def test_closing_a_loader_wakes_the_thread_that_waits_for_a_batch(numbers: list[str]) -> None:
+    slow = Throttled(Files(numbers), 1 << 30, latency_seconds=3600)
+    loader = ferry.DataLoader(slow, batch_size=4)
+    batches, told = iter(loader), []
+
+    def wait() -> None:
+        with pytest.raises(ferry.Closed):
+            next(batches)
+        told.append(True)
+
+    waiting = threading.Thread(target=wait, daemon=True)
+    waiting.start()
+    loader.close()
+    waiting.join(60)
+    assert told
 
 
 def test_what_is_kept_near_is_the_same_and_counted(folder: Path) -> None:
@@ -336,6 +451,40 @@ def test_a_zip_that_is_damaged_is_an_error(tmp_path: Path) -> None:
     path.write_bytes(path.read_bytes()[:500])
     with pytest.raises(ferry.Error, match=r"a\.npz"):
         next(iter(ferry.DataLoader(Files([str(path)]))))
+
+
+def test_a_function_for_workers_is_not_passed_over_in_silence(numbers: list[str]) -> None:
+    with pytest.warns(UserWarning, match="worker_init_fn is not called: a Files"):
+        loader = ferry.DataLoader(Files(numbers), worker_init_fn=print)
+    assert len(list(loader)) == 40
+
+
+def test_small_batches_of_a_remote_dataset_keep_its_threads_busy(numbers: list[str]) -> None:
+    for size in (1, None):
+        loader = ferry.DataLoader(Throttled(Files(numbers), 1 << 30), size, prefetch_factor=1)
+        batches: Any = iter(loader)
+        assert len(batches._numbers) >= REMOTE_THREADS
+        assert len(list(batches)) == 40
+    # torch's place in the generator is that of its own read-ahead.
+    local = iter(ferry.DataLoader(Files(numbers), 1, num_workers=2, prefetch_factor=1))
+    assert len(local._numbers) == 2  # type: ignore[attr-defined]
+
+
+def test_the_cache_of_a_remote_dataset_keeps_to_the_container_and_is_shared(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    limit = tmp_path / "memory.max"
+    monkeypatch.setattr(_machine, "_LIMITS", (str(tmp_path / "none"), str(limit)))
+    monkeypatch.delenv("LOCAL_WORLD_SIZE", raising=False)
+    limit.write_text("8388608\n")
+    assert _machine.memory_bytes() == 8 << 20
+    assert _cache_bytes(None, is_remote=True) == 2 << 20
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", "4")
+    assert _cache_bytes(None, is_remote=True) == 1 << 19
+    assert _cache_bytes(7, is_remote=True) == 7
+    assert _cache_bytes(None, is_remote=False) == 0
+    limit.write_text("max\n")
+    assert _machine.memory_bytes() == os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
 
 
 def test_settings_of_a_store_are_not_passed_over_in_silence(numbers: list[str]) -> None:

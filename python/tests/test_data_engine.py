@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from conftest import threads_of_loaders
 from data_cases import Numbers
 
@@ -36,13 +37,17 @@ def _stored_numbers() -> Files:
     return Files(str(directory / "*.npy"))
 
 
+FOUR = {"batch_size": 4}
+
 ENGINES: dict[str, Callable[..., Engine]] = {
-    "caller": lambda **o: _engine_of(ferry.DataLoader(Numbers(100), 4, num_workers=0, **o)),
-    "threads": lambda **o: _engine_of(ferry.DataLoader(Numbers(100), 4, num_workers=3, **o)),
+    "caller": lambda **o: _engine_of(ferry.DataLoader(Numbers(100), num_workers=0, **(FOUR | o))),
+    "threads": lambda **o: _engine_of(ferry.DataLoader(Numbers(100), num_workers=3, **(FOUR | o))),
     "persistent": lambda **o: _engine_of(
-        ferry.DataLoader(Numbers(100), 4, num_workers=3, persistent_workers=True, **o)
+        ferry.DataLoader(Numbers(100), num_workers=3, persistent_workers=True, **(FOUR | o))
     ),
-    "core": lambda **o: _engine_of(ferry.DataLoader(_stored_numbers(), 4, num_workers=3, **o)),
+    "core": lambda **o: _engine_of(
+        ferry.DataLoader(_stored_numbers(), num_workers=3, **(FOUR | o))
+    ),
 }
 
 
@@ -73,6 +78,18 @@ def test_batches_come_in_the_order_of_submission(engine: Engine) -> None:
         if number + 8 < len(submitted):
             run.submit(submitted[number + 8])
     run.close()
+
+
+@pytest.mark.parametrize("make", [ENGINES[name] for name in ("caller", "threads", "core")])
+@pytest.mark.parametrize("collate_fn", [None, lambda samples: torch.tensor(samples)])
+def test_batches_of_a_batch_sampler_are_whole(make: Callable[..., Engine], collate_fn: Any) -> None:
+    batches = [[5, 3, 4], [7], [1, 2]]
+    engine = make(batch_size=1, batch_sampler=batches, collate_fn=collate_fn)
+    run = begin(engine)
+    for indices in batches:
+        run.submit(indices)
+    assert [take(run) for _ in batches] == [(i, b, len(b)) for i, b in enumerate(batches)]
+    engine.close()
 
 
 def test_runs_of_one_engine_do_not_disturb_one_another(engine: Engine) -> None:

@@ -283,6 +283,35 @@ def test_without_a_good_substitute_the_sample_is_an_error() -> None:
         assert f"{SUBSTITUTES_MAX} substitutes" in caught.value.__notes__[0]
 
 
+def test_bad_samples_that_come_again_after_a_resume_are_counted_once() -> None:
+    def collate(samples: list[int]) -> list[int]:
+        if 8 in samples and not is_mended:
+            raise ValueError("not yet")
+        return samples
+
+    def make() -> ferry.DataLoader:
+        return ferry.DataLoader(
+            Broken(12, 1, 4, 5, 6, 7), 4, on_error="skip", collate_fn=collate, num_workers=0
+        )
+
+    is_mended = False
+    loader = make()
+    batches = iter(loader)
+    assert next(batches) == [0, 2, 3]
+    # The batch of nothing but bad samples is passed over; the one behind it fails.
+    with pytest.raises(ValueError, match="not yet"):
+        next(batches)
+    assert loader.stats().bad_samples == 5
+    state = loader.state_dict()
+    is_mended = True
+    resumed = make()
+    resumed.load_state_dict(state)
+    assert list(resumed) == [[8, 9, 10, 11]]
+    assert resumed.stats().bad_samples == 5
+    assert [each.index for each in resumed.stats().bad] == [1, 4, 5, 6, 7]
+    assert resumed.state_dict()["bad"]["count"] == 5
+
+
 def test_all_bad_samples_are_counted_and_the_first_are_named() -> None:
     loader = ferry.DataLoader(Broken(300, *range(250)), 10, on_error="skip")
     flat(loader)

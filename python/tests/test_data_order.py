@@ -280,6 +280,8 @@ class Planning:
         self.foreseen: list[list[list[int]]] = []
         self.begun: list[tuple[int, int]] = []
         self.options: Options | None = None
+        self.ahead = 1
+        self.foresees = True
 
     def __len__(self) -> int:
         return self.length
@@ -343,6 +345,26 @@ def test_an_engine_that_plans_is_told_what_really_comes(kind: str, workers: int 
         assert [told[0] for told in dataset.foreseen] == epochs
         assert [told[1] for told in dataset.foreseen[:2]] == epochs[1:]
         assert "memory 3" in str(loader.stats())
+
+
+@pytest.mark.parametrize(("world_size", "epochs"), [(1, 2), (3, 6), (50, 64)])
+def test_what_is_told_of_seeded_orders_reaches_as_far_as_a_rank_needs(
+    world_size: int, epochs: int
+) -> None:
+    dataset = Planning(100)
+    loader = ferry.DataLoader(dataset, 4, True, rank=0, world_size=world_size)
+    came = [flat(loader) for _ in range(6)]
+    assert [len(told) for told in dataset.foreseen] == [epochs] * 6
+    for epoch, told in enumerate(dataset.foreseen):
+        assert all(a == b for a, b in zip(told, came[epoch:], strict=False))
+
+
+def test_an_engine_that_plans_nothing_is_told_nothing_and_one_that_wants_more_gets_it() -> None:
+    dataset = Planning(40)
+    dataset.foresees, dataset.ahead = False, 17
+    batches: Any = iter(ferry.DataLoader(dataset, 2, True))
+    assert dataset.foreseen == []
+    assert len(batches._run.submitted) == 17
 
 
 def test_random_cases_agree_with_torch() -> None:

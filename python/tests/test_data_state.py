@@ -342,6 +342,29 @@ def test_batches_that_came_before_their_turn_do_not_come_again() -> None:
         other.load_state_dict(state)
 
 
+@pytest.mark.parametrize("workers", [0, 2])
+def test_failed_batches_one_after_the_other_can_be_gone_back_to(workers: int) -> None:
+    def fail(samples: list[int]) -> list[int]:
+        if samples[0] in (2, 4, 6):
+            raise ValueError("not today")
+        return samples
+
+    def make(collate_fn: Any) -> ferry.DataLoader:
+        return ferry.DataLoader(
+            Numbers(12), 2, sampler=range(12), collate_fn=collate_fn, num_workers=workers
+        )
+
+    loader = make(fail)
+    batches = iter(loader)
+    assert next(batches) == [0, 1]
+    for _ in range(3):
+        with pytest.raises(ValueError, match="not today"):
+            next(batches)
+        resumed = make(list)
+        resumed.load_state_dict(stored(loader.state_dict()))
+        assert next(iter(resumed)) == [2, 3]
+
+
 @pytest.mark.parametrize(
     ("other", "message"),
     [

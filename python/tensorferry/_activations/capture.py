@@ -1,7 +1,8 @@
 """Which saved tensors are given to the core, and what of them.
 
-Never parameters, nor views of them: they are there anyway. Nothing small: a transfer costs more than it
-frees. Nothing whose bytes are not plainly in a storage: sparse tensors, subclasses, lazily conjugated ones.
+Never parameters, nor views of them: they are there anyway. Nothing small: a transfer costs more
+than it frees. Nothing whose bytes are not plainly in a storage: sparse tensors, subclasses,
+lazily conjugated ones.
 """
 
 from __future__ import annotations
@@ -105,8 +106,8 @@ def _is_plain(tensor: torch.Tensor) -> bool:
 def _span(tensor: torch.Tensor) -> tuple[int, int]:
     """The bytes of its storage that a tensor covers, holes included."""
     last = sum((size - 1) * step for size, step in zip(tensor.shape, tensor.stride(), strict=True))
-    start = tensor.storage_offset()
-    return start * tensor.itemsize, (start + last + 1) * tensor.itemsize
+    start = int(tensor.storage_offset())
+    return start * tensor.itemsize, (start + int(last) + 1) * tensor.itemsize
 
 
 def _element(dtype: torch.dtype) -> str:

@@ -1,12 +1,12 @@
 """What autograd keeps in place of a tensor that it saved.
 
-A tensor is packed as the range of bytes of its storage that it covers, and how it lies in that range.
-One storage saved several times is one :class:`Stored`. Neither refers to the tensor itself: one that is
-the output of the operation that saved it would keep itself alive for ever.
+A tensor is packed as the range of bytes of its storage that it covers, and how it lies in that
+range. One storage saved several times is one :class:`Stored`. Neither refers to the tensor itself:
+one that is the output of the operation that saved it would keep itself alive for ever.
 
-torch checks that a saved tensor was not changed in place before it is used, but not behind hooks. So that
-is done here: a tensor without bytes that shares the counter of changes tells how often its twin was
-changed.
+torch checks that a saved tensor was not changed in place before it is used, but not behind hooks.
+So that is done here: a tensor without bytes that shares the counter of changes tells how often
+its twin was changed.
 """
 
 from __future__ import annotations
@@ -105,7 +105,9 @@ class Packed:
         if self.watched is not None:
             self.watched.check()
         memory = self.stored.activation.take()
-        count = 1 + sum((size - 1) * step for size, step in zip(self.shape, self.stride, strict=True))
+        count = 1 + sum(
+            (size - 1) * step for size, step in zip(self.shape, self.stride, strict=True)
+        )
         flat = torch.frombuffer(
             memory, dtype=torch.uint8, count=count * self.dtype.itemsize, offset=self.offset
         )

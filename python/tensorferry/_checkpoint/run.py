@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import os
-import sys
 from typing import Any
 
-from tensorferry import _lib
+from tensorferry import _lib, _machine
 from tensorferry._checkpoint.recognise import recognise
 from tensorferry._checkpoint.report import SaveReport
 from tensorferry._checkpoint.tools import (
@@ -32,19 +30,8 @@ def staging_bytes(asked: str | int | None) -> int:
     """How much memory saves may stage in."""
     if asked is not None:
         return _lib.parse_size(asked)
-    memory = min(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"), _container_limit())
-    return min(max(memory // STAGING_SHARE, STAGING_BYTES_MIN), STAGING_BYTES_MAX)
-
-
-def _container_limit() -> int:
-    """Bytes of memory that a container may use."""
-    for path in ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"):
-        try:
-            with open(path, encoding="ascii") as file:
-                return int(file.read())
-        except (OSError, ValueError):
-            continue
-    return sys.maxsize
+    share = _machine.memory_bytes() // STAGING_SHARE
+    return min(max(share, STAGING_BYTES_MIN), STAGING_BYTES_MAX)
 
 
 def save_with(tool: Tool, obj: object, flat: Flat, path: str, options: SaveOptions) -> SaveReport:

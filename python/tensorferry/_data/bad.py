@@ -70,11 +70,16 @@ class BadSample:
 
 
 class Ledger:
-    """All bad samples of a loader's yielded batches: how many, and the first by name."""
+    """All bad samples that a loader met: how many, and the first by name.
+
+    Those of batches that would come again after a resume are not in the state, or they would be
+    counted twice then: they are *settled* when a later batch is yielded, or none can be.
+    """
 
     def __init__(self) -> None:
         self.count = 0
         self.named: list[BadSample] = []
+        self._settled = 0
 
     def add(self, bad: Iterable[BadSample]) -> None:
         """Enters those of one batch."""
@@ -83,9 +88,14 @@ class Ledger:
             if len(self.named) < NAMED_MAX:
                 self.named.append(each)
 
+    def settle(self) -> None:
+        """Nothing that was met so far will come again."""
+        self._settled = self.count
+
     def plain(self) -> dict[str, Any]:
-        """As plain data."""
-        return {"count": self.count, "named": [asdict(each) for each in self.named]}
+        """What is settled, as plain data."""
+        named = self.named[: self._settled]
+        return {"count": self._settled, "named": [asdict(each) for each in named]}
 
     def load(self, plain: Mapping[str, Any]) -> None:
         """From plain data."""
@@ -94,3 +104,4 @@ class Ledger:
             self.count, self.named = int(plain["count"]), named
         except (KeyError, TypeError, ValueError) as error:
             raise InvalidInput(f"this is no state of a DataLoader: bad: {error}") from error
+        self.settle()

@@ -105,22 +105,19 @@ def samplers_for(
     return sampler, batch_sampler
 
 
-def collate_for(options: Options, *, batched: bool) -> Callable[[Any], Any]:
+def collate_for(options: Options) -> Callable[[Any], Any]:
     """What makes a batch of samples, or torch's values of one."""
     from torch.utils.data import default_collate, default_convert
 
     if options.collate_fn is not None:
         return options.collate_fn
-    return default_collate if batched else default_convert
+    return default_collate if options.batched else default_convert
 
 
 def engine_for(
     dataset: Any,
     options: Options,
     collate: Callable[[Any], Any],
-    pin: Callable[[Any], Any] | None,
-    *,
-    batched: bool,
 ) -> Engine:
     """The engine for a dataset."""
     if has_engine(dataset):
@@ -132,7 +129,14 @@ def engine_for(
         )
         raise InvalidInput(f"{what}; give this {type(dataset).__name__} a transform of its own")
     if is_iterable(dataset):
-        source = Source(dataset, batched, options.drop_last, collate, pin, options.on_error)
+        source = Source(
+            dataset,
+            options.batched,
+            options.drop_last,
+            collate,
+            options.pin,
+            options.on_error,
+        )
         return StreamEngine(source, options)
     if not hasattr(dataset, "__getitem__"):
         what = (
@@ -140,6 +144,12 @@ def engine_for(
         )
         raise InvalidInput(what)
     fetcher = Fetcher(
-        dataset, length_of(dataset), batched, collate, pin, options.on_error, options.seed
+        dataset,
+        length_of(dataset),
+        options.batched,
+        collate,
+        options.pin,
+        options.on_error,
+        options.seed,
     )
     return CallerEngine(fetcher) if options.num_workers == 0 else ThreadEngine(fetcher, options)

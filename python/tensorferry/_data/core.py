@@ -3,22 +3,23 @@
 from __future__ import annotations
 
 import json
-import math
 import os
+import time
 import weakref
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 
-from tensorferry import _lib
+from tensorferry import _lib, _machine
 from tensorferry._data.bad import BadSample
 from tensorferry._data.calls import tensor
 from tensorferry._data.engine import Batch, EngineStats, Options, Run, Stage
+from tensorferry._data.late import DataTimeout
 from tensorferry._data.transforms import Transform, check
-from tensorferry._errors import Closed, Error, InvalidInput, Timeout
+from tensorferry._errors import Closed, Error, InvalidInput
 from tensorferry._structure.dtypes import BY_NAME
 
 LOAD_AHEAD_BYTES = 256 << 20
@@ -27,8 +28,15 @@ LOAD_AHEAD_BYTES = 256 << 20
 REMOTE_THREADS = 16
 """More threads for a remote dataset, unless told otherwise: as many reads as are under way."""
 
+FLIGHT = 2
+"""Samples of a remote dataset that are asked for ahead, for each thread."""
+
 CACHE_SHARE = 4
-"""A remote dataset's cache takes this part of the free memory, unless told otherwise."""
+"""A remote dataset's cache takes this part of the free memory, unless told otherwise; the processes
+of a job on one machine share it."""
+
+ALL_SUBMITTED = 1 << 32
+"""As a bound on what is prepared ahead: none but that on what is submitted."""
 
 PLAIN = {
     "seed": 0,
@@ -43,6 +51,10 @@ PLAIN = {
     "decoded": False,
 }
 """How the core loads, but for what a loader says."""
+
+
+SPENT: tuple[Stage, ...] = ("storage", "decode", "python")
+"""What the core says of the time of its threads, in this order."""
 
 
 class Core:
@@ -64,7 +76,7 @@ class Core:
         steps = _steps(options.transform, options.max_pixels)
         how = {
             "seed": options.seed % (1 << 64),
-            "prepare_ahead": max(1, -(-options.ahead // max(1, options.num_workers))),
+            "prepare_ahead": _prepare_ahead(options),
             "workers": self._workers(),
             "threads": options.threads,
             "on_error": options.on_error,
@@ -92,6 +104,20 @@ class Core:
         run = CoreRun(self._loader.begin(epoch), epoch, self._options)
         self._runs.add(run)
         return run
+
+    @property
+    def foresees(self) -> bool:
+        """Whether anything is kept near: without it, what comes does not matter."""
+        return self._loader.caches()
+
+    @property
+    def ahead(self) -> int:
+        """Over a network: as many samples as all threads can wait for, however small a batch is."""
+        options = self._options
+        size = options.batch_size if options.batched else 1
+        if not self._is_remote or size is None:
+            return options.ahead
+        return max(options.ahead, -(-FLIGHT * self._workers() // size))
 
     def foresee(self, orders: Sequence[torch.Tensor]) -> None:
         """What comes, for the cache of the epoch that begins next."""
@@ -139,12 +165,12 @@ class CoreRun:
         self._asked: deque[_Asked] = deque()
         self._samples: list[Any] = []
         self._bad: list[BadSample] = []
-        self._spent = (0.0, 0.0)
+        self._seconds: defaultdict[Stage, float] = defaultdict(float)
         weakref.finalize(self, run.close)
 
     def submit(self, indices: Sequence[Any]) -> None:
         """A user's own collate_fn gets samples, so each is a batch of its own for the core."""
-        apart = self._options.collate_fn is not None and self._options.batch_size is not None
+        apart = _is_apart(self._options)
         asked = _Asked()
         self._asked.append(asked)
         try:
@@ -159,26 +185,35 @@ class CoreRun:
         asked = self._asked[0]
         while asked.parts > 0:
             try:
-                indices, labels, columns, faults, spent = self._run.next(timeout)
-            except (Closed, Timeout):
+                handed = self._run.next(timeout)
+            except Closed:
                 raise
             except Error as failed:
                 asked.error = asked.error or failed
                 asked.parts -= 1
                 continue
+            if handed is None:
+                raise DataTimeout(self._late(timeout))
+            indices, labels, columns, faults, spent = handed
             asked.parts -= 1
-            self._spent = (self._spent[0] + spent[0], self._spent[1] + spent[1])
+            for stage, seconds in zip(SPENT, spent, strict=True):
+                self._seconds[stage] += seconds
             self._bad.extend(self._fault(*fault) for fault in faults)
             if indices is not None:
-                self._samples.append((len(indices), _structure(columns, labels)))
+                began = time.perf_counter()
+                made = _structure(len(indices), columns, labels)
+                self._samples.append((len(indices), made))
+                self._seconds["hand-over"] += time.perf_counter() - began
         self._asked.popleft()
         return self._made(asked.error)
 
+    def _late(self, timeout: float | None) -> str:
+        what = f"no batch after {timeout} seconds: {self._run.held_up_by()}"
+        return f"{what}. The store may hang or be slower than timeout= allows"
+
     def _made(self, error: BaseException | None) -> Batch:
         samples, bad, number = self._samples, tuple(self._bad), self._number
-        seconds: dict[Stage, float] = {"storage": self._spent[0], "decode": self._spent[1]}
         self._samples, self._bad, self._number = [], [], self._number + 1
-        self._spent = (0.0, 0.0)
         count = sum(size for size, _ in samples)
         data = None
         if error is None and count > 0:
@@ -186,18 +221,26 @@ class CoreRun:
                 data = self._finish([made for _, made in samples])
             except Exception as failed:
                 error = failed
+        seconds, self._seconds = self._seconds, defaultdict(float)
         return Batch(number, data, 0 if error else count, error, bad, seconds)
 
     def _finish(self, samples: list[Any]) -> Any:
-        options = self._options
-        if options.batch_size is None:
-            data = _alone(samples[0])
-            data = options.collate_fn(data) if options.collate_fn is not None else data
-        elif options.collate_fn is not None:
+        """What the user gets. His own function is timed as Python, the rest as the hand-over."""
+        options, began = self._options, time.perf_counter()
+        if options.collate_fn is not None and options.batched:
             data = options.collate_fn([_alone(sample) for sample in samples])
-        else:
+        elif options.batched:
             data = samples[0]
-        return _map(data, lambda each: each.pin_memory()) if options.pin_memory else data
+        else:
+            data = _alone(samples[0])
+            data = data if options.collate_fn is None else options.collate_fn(data)
+        collated = time.perf_counter()
+        stage: Stage = "hand-over" if options.collate_fn is None else "python"
+        self._seconds[stage] += collated - began
+        if options.pin is not None:
+            data = options.pin(data)
+            self._seconds["hand-over"] += time.perf_counter() - collated
+        return data
 
     def _fault(self, index: int, name: str, reason: str, instead: int | None) -> BadSample:
         return BadSample(self._epoch, index, f"{name}: {reason}"[:400], instead)
@@ -207,16 +250,32 @@ class CoreRun:
         self._run.close()
 
 
+def _is_apart(options: Options) -> bool:
+    """Whether each sample is a batch of its own for the core."""
+    return options.collate_fn is not None and options.batched
+
+
+def _prepare_ahead(options: Options) -> int:
+    """Batches of the core's that are prepared ahead: ``prefetch_factor``, as it counts them."""
+    if not options.batched:
+        return options.ahead
+    workers = max(1, options.num_workers)
+    batches = max(1, -(-options.ahead // workers))
+    if options.batch_size is None:
+        return ALL_SUBMITTED if _is_apart(options) else batches
+    # Small batches: enough of them that every thread has a sample.
+    batches = min(options.ahead, max(batches, -(-workers // options.batch_size)))
+    return batches * options.batch_size if _is_apart(options) else batches
+
+
 def _known(seconds: float | None) -> dict[str, float]:
     return {} if seconds is None else {"seconds a batch": seconds}
 
 
 def one(source: _lib.Source, index: int) -> Any:
-    """One sample, in the caller's turn."""
-    run = _lib.Loader(source, [], PLAIN).begin(0)
-    run.submit([index])
-    _, labels, columns, *_ = run.next()
-    return _alone(_structure(columns, labels))
+    """One sample, by the calling thread: a transform may ask for one in a thread of the core's."""
+    labels, columns = source.alone(index)
+    return _alone(_structure(1, columns, labels))
 
 
 def _steps(transform: Any, max_pixels: int | None) -> list[str | Callable[[Any], Any]]:
@@ -236,11 +295,9 @@ def _cache_bytes(limit: int | None, *, is_remote: bool) -> int:
     """Local files are in the kernel's cache already; what is far away is worth keeping."""
     if limit is not None:
         return limit
-    return _free_memory() // CACHE_SHARE if is_remote else 0
-
-
-def _free_memory() -> int:
-    return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    if not is_remote:
+        return 0
+    return _machine.free_memory_bytes() // CACHE_SHARE // _machine.processes()
 
 
 def _cache_dir(options: Options) -> tuple[str, int] | None:
@@ -250,16 +307,14 @@ def _cache_dir(options: Options) -> tuple[str, int] | None:
     return options.cache_dir, room.f_bavail * room.f_frsize // 2
 
 
-def _structure(columns: Sequence[Any], labels: Any) -> Any:
-    """Columns as the user sees them: a value for each field, then the label, if there are more than
-    one; members of a field by name."""
+def _structure(count: int, columns: Sequence[Any], labels: Any) -> Any:
+    """Columns of so many samples as the user sees them: a value for each field, then the label, if
+    there are more than one; members of a field by name."""
     fields: dict[int, Any] = {}
     for field, member, *content in columns:
         value = content[0]
         if len(content) == 3:
             dtype, shape, memory = content
-            each = BY_NAME[dtype].itemsize * math.prod(shape)
-            count = len(memory) // each if each else 0
             value = tensor(dtype, [count, *shape], memory)
         if member:
             fields.setdefault(field, {})[member] = value
@@ -282,13 +337,3 @@ def _alone(batch: Any) -> Any:
     if isinstance(batch, tuple):
         return tuple(_alone(value) for value in batch)
     return batch[0]
-
-
-def _map(data: Any, change: Callable[[torch.Tensor], torch.Tensor]) -> Any:
-    if isinstance(data, torch.Tensor):
-        return change(data)
-    if isinstance(data, dict):
-        return {name: _map(value, change) for name, value in data.items()}
-    if isinstance(data, tuple | list):
-        return type(data)(_map(value, change) for value in data)
-    return data

@@ -44,6 +44,9 @@ class Course(Protocol):
         """So many batches of this epoch were asked for by the user: what torch's loader would have
         drawn from the generator by now is drawn."""
 
+    def passed(self, batches: int) -> None:
+        """All before this one are done with: nobody will resume before it."""
+
     def foreseen(self) -> Sequence[torch.Tensor]:
         """The indices that will come, and those of the next epoch, where they are known."""
 

@@ -2,8 +2,9 @@
 
 An engine is made once for a loader. Each epoch begins a *run* of it; several runs may be open at
 once, of one engine or of many. A run is driven by pulling: the iteration submits lists of sample
-indices, never more than ``Options.ahead`` beyond what it has taken, and takes finished batches. So
-an order may be endless, and memory is bounded by what the iteration submits.
+indices, never more than ``Options.ahead`` (or what the engine wants) beyond what it has taken, and
+takes finished batches. So an order may be endless, and memory is bounded by what the iteration
+submits.
 
 Ownership: neither loader nor iteration closes an engine that is dropped; an engine lets go of its
 threads and memory when nobody refers to it. ``close`` does so at once, and every later call is
@@ -35,7 +36,9 @@ class Options:
     """What a loader was asked for, judged; all that an engine may want to know."""
 
     batch_size: int | None
-    """None: samples as they are, one for each submission."""
+    """None: a sampler says what a batch is, or there are none."""
+    batched: bool
+    """Whether a submission is a batch, or one sample that stays as it is."""
     drop_last: bool
     shuffle: bool
     transform: Any
@@ -48,7 +51,7 @@ class Options:
     """Batches that are submitted at most before the first of them is taken; at least 1."""
     collate_fn: Callable[[Any], Any] | None
     """None: torch's."""
-    pin_memory: bool
+    pin: Callable[[Any], Any] | None
     """Only where there is an accelerator that it helps."""
     in_order: bool
     """Whether batches come in the order of submission, or as they are ready."""
@@ -134,7 +137,16 @@ class Engine(Protocol):
 class Foreseeing(Protocol):
     """An engine that plans ahead."""
 
+    @property
+    def ahead(self) -> int:
+        """Batches that it wants submitted before the first is taken, ``Options.ahead`` or more."""
+
+    @property
+    def foresees(self) -> bool:
+        """Whether it wants to know orders: they take time to work out."""
+
     def foresee(self, orders: Sequence[torch.Tensor]) -> None:
-        """Before an epoch begins: the indices that this rank will submit in it and, where it is
-        known, in the one after, each an int64 tensor in order. A ``break``, ``set_epoch`` or
-        ``load_state_dict`` may make the second wrong; then the next call says so."""
+        """Before an epoch begins: the indices that this rank will submit in it and, where they are
+        known, in those after, each an int64 tensor in order. Nothing, where nothing is known. A
+        ``break``, ``set_epoch`` or ``load_state_dict`` may make all but the first wrong; then the
+        next call says so."""

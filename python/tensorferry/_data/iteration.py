@@ -90,10 +90,11 @@ class Iteration:
     def _begin(self) -> Run:
         track, course = self._track, self._course
         self._meter.epoch = track.start.epoch
+        self._meter.ledger.settle()
         if isinstance(self._engine, Foreseeing):
-            orders = course.foreseen()
-            if orders:
-                self._engine.foresee(orders)
+            self._ahead = max(self._ahead, self._engine.ahead)
+            if self._engine.foresees:
+                self._engine.foresee(course.foreseen())
         run = self._run = self._engine.begin(
             track.start.epoch, seed=track.start.seed, base_seed=course.base_seed
         )
@@ -122,6 +123,7 @@ class Iteration:
         if self._closed:
             raise Closed("this DataLoader is closed")
         self._course.pulled(self._track.requested + 1)
+        self._course.passed(self._track.passed)
         run = self._run or self._begin()
         while True:
             self._fill(run)
@@ -149,6 +151,7 @@ class Iteration:
     def _end(self) -> None:
         if not self._over:
             self._over = self._track.ended = True
+            self._meter.ledger.settle()
             if self._progress is not None:
                 self._progress.finish()
             self.close()

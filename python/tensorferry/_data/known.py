@@ -9,7 +9,7 @@ torch throws away, when its sampler ends.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence, Sized
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from tensorferry._data import order, rng
@@ -18,6 +18,10 @@ from tensorferry._data.state import State
 
 if TYPE_CHECKING:
     import torch
+
+
+FORESEEN_MAX = 64
+"""Epochs that are worked out ahead, at most: the core knows no more."""
 
 
 @dataclass(slots=True)
@@ -38,6 +42,8 @@ class KnownOrder:
     draws_once: bool
     """Whether the base seed is drawn for the first epoch only, as torch's persistent workers do."""
     base_seed: int | None = None
+    coming: dict[tuple[int, int], torch.Tensor] = field(default_factory=dict)
+    """Shares of coming epochs, by epoch and length of the dataset."""
 
     @property
     def kind(self) -> str:
@@ -99,15 +105,34 @@ class KnownCourse:
         if requests + of.lookahead > share // (of.batch_size or 1):
             self._end()
 
+    def passed(self, batches: int) -> None:
+        """Nothing is kept for earlier ones."""
+
     def foreseen(self) -> Sequence[torch.Tensor]:
-        """What remains of this epoch, and the next."""
+        """What remains of this epoch, and the next ones: of a world of w ranks, each uses a sample
+        every w epochs, on average. A generator may be drawn from meanwhile, and without shuffling
+        all epochs are alike: of those, the next one."""
         of = self._of
         size = of.batch_size or 1
-        share = self._share()
-        used = order.count(len(share), of.batch_size, of.drop_last) * size
-        following = order.share(self._following(), of.rank, of.world_size)
-        used_then = order.count(len(following), of.batch_size, of.drop_last) * size
-        return [share[self.first * size : used], following[:used_then]]
+        this = self._used(self._share())[self.first * size :]
+        if of.kind != "seeded":
+            return [this, self._used(order.share(self._following(), of.rank, of.world_size))]
+        epochs = max(2, min(FORESEEN_MAX, 2 * of.world_size))
+        return [this, *(self._used(self._then(self._epoch + by)) for by in range(1, epochs))]
+
+    def _used(self, share: torch.Tensor) -> torch.Tensor:
+        of = self._of
+        return share[: order.count(len(share), of.batch_size, of.drop_last) * (of.batch_size or 1)]
+
+    def _then(self, epoch: int) -> torch.Tensor:
+        """The share of a coming epoch, worked out once."""
+        of, key = self._of, (epoch, self._length)
+        for old in [old for old in of.coming if old[0] < self._epoch or old[1] != self._length]:
+            del of.coming[old]
+        if key not in of.coming:
+            whole = order.seeded(self._length, of.seed, epoch)
+            of.coming[key] = order.share(whole, of.rank, of.world_size)
+        return of.coming[key]
 
     def facts(self, passed: int) -> Facts:
         """To resume after any batch: the generator as it was before it shuffled."""
@@ -144,10 +169,8 @@ class KnownCourse:
         import torch
 
         of = self._of
-        if of.kind == "sequential":
+        if of.generator is None or of.kind == "sequential":
             return self._permutation()
-        if of.generator is None:
-            return order.seeded(self._length, of.seed, self._epoch + 1)
         self._permutation()
         copy = rng.copy_of(of.generator)
         if not self._ended:

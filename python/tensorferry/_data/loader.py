@@ -45,12 +45,13 @@ class DataLoader:
     ``set_epoch(e)`` says which one the next iteration is, as ``DistributedSampler.set_epoch`` does.
 
     **Workers** are threads, ``num_workers`` of them (by default as many as there are processors, at
-    most 8); with 0, the caller does the work. ``worker_init_fn(i)`` runs once in each. They share
-    the process: random transforms that draw from the global generators (``random``, ``numpy``,
-    ``torch``) take turns on them in an order that depends on timing, and can't be seeded for each
-    worker as torch seeds its processes. Derive randomness from the index, or use
-    ``transform=`` with our datasets, where it comes from seed, epoch and index.
-    ``multiprocessing_context`` is ignored. ``persistent_workers`` keeps threads between epochs.
+    most 8); with 0, the caller does the work. ``worker_init_fn(i)`` runs once in each, but for our
+    own datasets, whose threads run no Python. They share the process: random transforms that draw
+    from the global generators (``random``, ``numpy``, ``torch``) take turns on them in an order
+    that depends on timing, and can't be seeded for each worker as torch seeds its processes. Derive
+    randomness from the index, or use ``transform=`` with our datasets, where it comes from seed,
+    epoch and index. ``multiprocessing_context`` is ignored. ``persistent_workers`` keeps threads
+    between epochs.
 
     **Bad samples**, ``on_error``: ``"raise"`` names the sample; ``"skip"`` leaves it out, its batch
     is smaller; ``"substitute"`` takes another, chosen by seed, epoch and index. ``stats()`` and
@@ -113,20 +114,16 @@ class DataLoader:
         )
         arguments.check_numbers(batch_size, seed, max_pixels)
         arguments.check_samplers(batch_size, shuffle, sampler, batch_sampler, drop_last)
-        has_engine = choice.has_engine(dataset)
-        is_iterable = not has_engine and choice.is_iterable(dataset)
+        is_iterable = not choice.has_engine(dataset) and choice.is_iterable(dataset)
         if is_iterable:
             arguments.check_iterable(shuffle, sampler, batch_sampler, on_error)
         workers = arguments.workers(num_workers)
         factor = arguments.prefetch(prefetch_factor, workers)
         arguments.check_workers(workers, timeout, persistent_workers)
-        if multiprocessing_context is not None:
-            what = "multiprocessing_context is ignored: workers are threads of this process"
-            warnings.warn(what, UserWarning, stacklevel=2)
+        self._warn_of_unused(dataset, multiprocessing_context, worker_init_fn)
         own = batch_sampler if sampler is None else sampler
         asks = own is None and generator is None and not is_iterable
         rank, world_size = arguments.place(rank, world_size, asks=asks, divides=own is None)
-        pin = pinner(pin_memory, pin_memory_device)
 
         self.dataset = dataset
         self.batch_size = batch_size if batch_sampler is None else None
@@ -143,6 +140,7 @@ class DataLoader:
         self.generator = generator
         self._options = Options(
             batch_size=self.batch_size,
+            batched=batch_size is not None or batch_sampler is not None,
             drop_last=drop_last,
             shuffle=bool(shuffle),
             transform=transform,
@@ -151,7 +149,7 @@ class DataLoader:
             workers_given=num_workers is not None,
             ahead=max(1, workers * (factor or 0)),
             collate_fn=collate_fn,
-            pin_memory=pin is not None,
+            pin=pinner(pin_memory, pin_memory_device),
             in_order=in_order,
             persistent_workers=persistent_workers,
             worker_init_fn=worker_init_fn,
@@ -166,14 +164,24 @@ class DataLoader:
             storage_options=dict(storage_options or {}),
             max_pixels=max_pixels,
         )
-        self._begin_life(sampler, batch_sampler, num_workers, pin, progress)
+        self._begin_life(sampler, batch_sampler, num_workers, progress)
+
+    @staticmethod
+    def _warn_of_unused(dataset: Any, context: Any, init: Callable[[int], None] | None) -> None:
+        """What torch's loader uses, and this one can't."""
+        if context is not None:
+            what = "multiprocessing_context is ignored: workers are threads of this process"
+            warnings.warn(what, UserWarning, stacklevel=3)
+        if init is not None and choice.has_engine(dataset):
+            what = f"worker_init_fn is not called: a {type(dataset).__name__} is read by threads"
+            why = "of the core, which run no Python; set up in the transform what a Lambda needs"
+            warnings.warn(f"{what} {why}", UserWarning, stacklevel=3)
 
     def _begin_life(
         self,
         sampler: Iterable[Any] | None,
         batch_sampler: Iterable[Any] | None,
         num_workers: int | None,
-        pin: Callable[[Any], Any] | None,
         progress: Shown,
     ) -> None:
         """What follows from the arguments, and what changes while it is used."""
@@ -184,11 +192,8 @@ class DataLoader:
         self.sampler, self.batch_sampler = choice.samplers_for(
             self.dataset, sampler, batch_sampler, options, self.generator
         )
-        batched = self.batch_sampler is not None
-        self.collate_fn = choice.collate_for(options, batched=batched)
-        self._engine = choice.engine_for(
-            self.dataset, options, self.collate_fn, pin, batched=batched
-        )
+        self.collate_fn = choice.collate_for(options)
+        self._engine = choice.engine_for(self.dataset, options, self.collate_fn)
         self._progress = progress
         self._epoch = 0
         self._ledger = Ledger()

@@ -167,8 +167,11 @@ class SampledCourse:
                 yield number, keys
 
     def pulled(self, requests: int) -> None:
-        """The sampler draws for itself. Places before the present one are not needed any more."""
-        for number in [number for number in self._places if number < requests - 1]:
+        """The sampler draws for itself."""
+
+    def passed(self, batches: int) -> None:
+        """Places before the present one are not needed any more."""
+        for number in [number for number in self._places if number < batches]:
             del self._places[number]
 
     def foreseen(self) -> Sequence[torch.Tensor]:

@@ -92,6 +92,7 @@ class Meter:
         """A batch goes to the user."""
         self.batches += 1
         self.samples += batch.samples
+        self.ledger.settle()
 
     @property
     def seconds(self) -> float:

@@ -56,6 +56,9 @@ class UnindexedCourse:
     def pulled(self, requests: int) -> None:
         """Nothing is drawn."""
 
+    def passed(self, batches: int) -> None:
+        """Nothing is kept for earlier ones."""
+
     def foreseen(self) -> Sequence[torch.Tensor]:
         """Nothing is known."""
         return ()

@@ -1,4 +1,4 @@
-//! Rectangles, lines and text, in roles rather than colours.
+//! Rectangles, lines, shapes and text, in roles rather than colours.
 
 use std::fmt::{self, Write};
 
@@ -124,6 +124,14 @@ impl Canvas {
         self.add(format_args!(
             r#"<polyline points="{points}" class="{class} stroke" style="fill: none; stroke-width: 1.6"/>"#
         ));
+    }
+
+    /// A filled shape with these corners.
+    pub fn polygon(&mut self, corners: &[(f64, f64)], paint: Paint) {
+        let corner = |(x, y): &(f64, f64)| format!("{},{}", Number(*x), Number(*y));
+        let corners: Vec<String> = corners.iter().map(corner).collect();
+        let (corners, class) = (corners.join(" "), class(paint));
+        self.add(format_args!(r#"<polygon points="{corners}" class="{class}"/>"#));
     }
 
     /// A line of text on the base line `y`.

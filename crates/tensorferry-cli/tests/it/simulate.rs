@@ -196,3 +196,132 @@ fn a_cluster_that_makes_no_sense_is_an_error_that_says_what_would() {
     let error = "error: which dataset? give --samples and --mean-bytes, or --dataset imagenet-1k\n";
     assert_eq!((ended.code, ended.stderr.as_str()), (Some(1), error));
 }
+
+/// Six tensors of 3 MB, a second apart, of which the second half gets smaller; 1 MB a second to disk.
+fn profile() -> String {
+    let tensor = |number: u32| {
+        let encoded = if number < 3 { 3_000_000 } else { 1_000_000 };
+        format!(
+            r#"{{"name": "layer {number}", "bytes": 3000000, "encoded_bytes": {encoded}, "saved_at": {number}}}"#
+        )
+    };
+    let needed = |number: u32| {
+        let (at, tensor) = (2 * number, 5 - number);
+        format!(r#"{{"tensor": {tensor}, "at": {at}, "until": {}}}"#, at + 2)
+    };
+    let [tensors, uses] = [
+        (0..6).map(tensor).collect::<Vec<_>>().join(", "),
+        (0..6).map(needed).collect::<Vec<_>>().join(", "),
+    ];
+    format!(
+        r#"{{"version": 1, "tensors": [{tensors}], "uses": [{uses}],
+           "forward_seconds": 6, "backward_seconds": 12,
+           "disk": {{"write_bytes_per_second": 1e6, "read_bytes_per_second": 2e6,
+                     "seconds_per_transfer": 0}},
+           "codec": {{"encode_bytes_per_second": 1e9, "decode_bytes_per_second": 1e9}}}}"#
+    )
+}
+
+fn simulate_activations(profile: &str, more: &[&str]) -> Ended {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("profile.json");
+    fs::write(&file, profile).unwrap();
+    let ended = run(&[&["simulate", "activations", file.to_str().unwrap()], more].concat());
+    let stderr = ended.stderr.replace(file.to_str().unwrap(), "PROFILE");
+    Ended { stderr, ..ended }
+}
+
+#[test]
+fn a_step_is_explained_and_both_planners_stand_side_by_side() {
+    let ended = simulate_activations(&profile(), &["--budget", "9MB"]);
+    assert_eq!((ended.code, ended.stderr.as_str()), (Some(0), ""));
+    let text = &ended.stdout;
+    assert!(text.starts_with("tensor         size  place           why\nlayer 0"), "{text}");
+    let waits = |planner: &str| {
+        let row = text.lines().rfind(|line| line.starts_with(planner)).unwrap();
+        let cells: Vec<_> = row.split_whitespace().collect();
+        cells[2].parse::<f64>().unwrap() + cells[3].parse::<f64>().unwrap()
+    };
+    assert!(waits("timeline") <= waits("paper"), "{text}");
+    let paper = simulate_activations(&profile(), &["--budget", "9MB", "--planner", "paper"]);
+    assert!(paper.stdout.contains("phase 1: among the first"), "{}", paper.stdout);
+    assert!(paper.stdout.contains("\npaper: "), "{}", paper.stdout);
+}
+
+#[test]
+fn the_document_holds_the_plan_and_what_happened_when() {
+    let ended = simulate_activations(&profile(), &["--budget", "9MB", "--json"]);
+    assert_eq!((ended.code, ended.stderr.as_str()), (Some(0), ""));
+    let report: Value = serde_json::from_str(&ended.stdout).unwrap();
+    let plans = report["plans"].as_array().unwrap();
+    assert_eq!((&plans[0]["plan"]["planner"], plans.len()), (&"timeline".into(), 2));
+    assert_eq!(plans[0]["plan"]["choices"].as_array().unwrap().len(), 6);
+    assert!(plans[0]["plan"]["predicted"]["peak_bytes"].as_u64() <= Some(9_000_000));
+    assert_eq!(plans[0]["timeline"]["spans"][0]["doing"], "forward");
+    assert_eq!(plans[0]["timeline"]["memory"][0][1], 3_000_000);
+}
+
+#[test]
+fn the_step_is_drawn_with_every_lane_and_the_budget() {
+    let directory = tempfile::tempdir().unwrap();
+    let figure = directory.path().join("step.svg");
+    let ended =
+        simulate_activations(&profile(), &["--budget", "9MB", "--plot", figure.to_str().unwrap()]);
+    assert_eq!((ended.code, ended.stderr.as_str()), (Some(0), ""));
+    let drawn = fs::read_to_string(&figure).unwrap();
+    for text in ["compute", "writes", "reads", "memory", "budget 8.58 MiB"] {
+        assert_eq!(drawn.matches(&format!(">{text}</text>")).count(), 2, "{text}: {drawn}");
+    }
+    assert!(drawn.contains("prefers-color-scheme: dark"));
+    let ended =
+        simulate_activations(&profile(), &["--budget", "9MB", "--plot", "/nonexistent/step.svg"]);
+    assert!(ended.stderr.starts_with("error: can't write the figure"), "{}", ended.stderr);
+}
+
+#[test]
+fn planners_are_compared_over_made_up_steps() {
+    let ended = run(&["simulate", "activations", "--random", "4", "--seed", "5", "--json"]);
+    assert_eq!((ended.code, ended.stderr.as_str()), (Some(0), ""));
+    let report: Value = serde_json::from_str(&ended.stdout).unwrap();
+    assert_eq!((&report["cases"], &report["worse"]), (&4.into(), &0.into()));
+    let ended = run(&["simulate", "activations", "--random", "4"]);
+    assert!(ended.stdout.starts_with("4 made-up steps of 2 to 96 tensors, seed 0\n"));
+}
+
+#[test]
+fn a_step_that_can_not_be_planned_is_an_error_that_says_why() {
+    for (bad, more, error) in [
+        (
+            "{".to_owned(),
+            &["--budget", "1GB"][..],
+            "error: this is no profile of activations (file: PROFILE): EOF",
+        ),
+        (
+            profile().replace("\"tensor\": 5", "\"tensor\": 6"),
+            &["--budget", "1GB"],
+            "error: tensor 6 is used, and there are 6 (use: 0, file: PROFILE)\n",
+        ),
+        (
+            profile(),
+            &["--budget", "1MB"],
+            "error: a budget of 976.56 KiB is too small for this step, which needs 2.86 MiB \
+             (3000000 bytes) at one moment even if everything is offloaded; give at least that \
+             (file: PROFILE)\n",
+        ),
+    ] {
+        let ended = simulate_activations(&bad, more);
+        assert_eq!((ended.code, ended.stdout.as_str()), (Some(1), ""));
+        assert!(ended.stderr.starts_with(error), "{}", ended.stderr);
+    }
+    let ended = simulate_activations(&profile(), &["--budget", "9MB", "--planner", "best"]);
+    let error = "error: invalid value 'best' for '--planner <PLANNER>': \"best\" is no planner; \
+                 choose \"timeline\" or \"paper\"\n";
+    assert!(ended.stderr.starts_with(error), "{}", ended.stderr);
+    let ended = simulate_activations(&profile(), &[]);
+    assert_eq!(ended.code, Some(2));
+    assert!(ended.stderr.contains("--budget <SIZE>"), "{}", ended.stderr);
+    let ended = run(&["simulate", "activations", "/nonexistent", "--budget", "9MB"]);
+    let error = "error: can't read the profile (file: /nonexistent): No such file or directory (os \
+                 error 2)\n";
+    assert_eq!(ended.stderr, error);
+}

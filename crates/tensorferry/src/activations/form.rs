@@ -99,12 +99,11 @@ pub(super) fn store(
         let halves = &mut beside[..from.len() / 2];
         half::narrow(Format::F16, from, halves)?;
         if !overflows(halves) {
-            let (form, len) = match pack(halves, Width::Two, into)? {
-                Some(len) => (Form::HalfBitmap, len),
-                None => {
-                    into[..halves.len()].copy_from_slice(halves);
-                    (Form::Half, halves.len())
-                }
+            let (form, len) = if let Some(len) = pack(halves, Width::Two, into)? {
+                (Form::HalfBitmap, len)
+            } else {
+                into[..halves.len()].copy_from_slice(halves);
+                (Form::Half, halves.len())
             };
             return Ok(Stored { form, len, checksum: crc32c(&into[..len]) });
         }

@@ -1,6 +1,7 @@
 //! All that is known of activations, under one lock.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::time::{Duration, Instant};
 
 use super::form::{Compress, Element, Stored};
 use super::memory::{Memory, Permit, Restored};
@@ -116,10 +117,14 @@ pub(super) struct State {
     pub used: u64,
     /// Bytes that callers wait for: what comes free is theirs, and not for fetching ahead.
     pub wanted: u64,
+    /// Fetching ahead has stopped for want of room.
+    pub is_full: bool,
     pub records: BTreeMap<u64, Record>,
     pub steps: BTreeMap<u64, Step>,
     pub writes: VecDeque<Outgoing>,
     pub reads: VecDeque<Incoming>,
+    /// Since when nothing moves although somebody waits for room.
+    pub still_since: Option<Instant>,
     /// Chunks in the hands of workers.
     pub in_hand: usize,
     pub scratch: Scratch,
@@ -154,10 +159,12 @@ impl State {
         Self {
             used: 0,
             wanted: 0,
+            is_full: false,
             records: BTreeMap::new(),
             steps: BTreeMap::from([(0, Step::begin(0, false))]),
             writes: VecDeque::new(),
             reads: VecDeque::new(),
+            still_since: None,
             in_hand: 0,
             scratch,
             closing: false,
@@ -403,6 +410,19 @@ impl State {
         Some((Arc::clone(block), record.element, record.compress))
     }
 
+    /// The next chunk to write. What backward is about to use need not leave any more, unless its
+    /// room is wanted for something that is used before it.
+    pub fn next_write(&mut self) -> Option<Outgoing> {
+        let write = self.writes.front()?;
+        let step = self.records.get(&write.key).map(|record| record.step);
+        let step = step.and_then(|step| self.steps.get(&step));
+        let is_late = step.is_some_and(Step::is_used);
+        if is_late && self.wanted == 0 && !self.is_full {
+            return None;
+        }
+        self.writes.pop_front()
+    }
+
     /// A chunk is on disk. What was kept for it comes back when it was the last one.
     pub fn written(
         &mut self,
@@ -500,6 +520,15 @@ impl State {
     /// Whether anything is on its way that frees memory by itself.
     pub fn moves(&self) -> bool {
         !self.writes.is_empty() || self.in_hand > 0
+    }
+
+    /// For how long somebody has been waiting while nothing moved.
+    pub fn still_for(&mut self) -> Duration {
+        if self.moves() {
+            self.still_since = None;
+            return Duration::ZERO;
+        }
+        self.still_since.get_or_insert_with(Instant::now).elapsed()
     }
 
     /// Lets go of restored tensors: first of those that were used and are not in use, then of those

@@ -350,7 +350,7 @@ impl Step {
             read_seconds,
             overlap: if busy > 0.0 { hidden / busy } else { 1.0 },
             peak_bytes: self.peak_bytes + staging,
-            predicted: plan.filter(|_| self.follows).map(|plan| plan.predicted.clone()),
+            predicted: plan.filter(|_| self.follows).map(|plan| plan.predicted),
         }
     }
 

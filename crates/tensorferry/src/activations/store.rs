@@ -231,7 +231,10 @@ impl Saved {
                 if !granted.map_err(|error| error.with("activation", state.name_of(self.key)))? {
                     return Ok(None);
                 }
-                shared.fetch(&mut state, self.key, true)?;
+                // While there was no room, it may have been fetched ahead.
+                if state.is_stored(self.key) {
+                    shared.fetch(&mut state, self.key, true)?;
+                }
                 continue;
             }
             state.hurry(self.key);
@@ -322,13 +325,14 @@ impl Shared {
         }
         let began = Instant::now();
         let deadline = limit.and_then(|limit| began.checked_add(limit));
-        let mut still_since = None;
         state.wanted += bytes;
+        self.work.notify_all();
         let outcome = loop {
             if state.used + bytes <= self.room {
                 if state.used + bytes + self.hold.spare() > self.room {
                     self.hold.trim();
                 }
+                state.still_since = None;
                 break Ok(true);
             }
             if let Err(error) = state.check_step(step) {
@@ -341,9 +345,7 @@ impl Shared {
                 state = lock(&self.state);
                 continue;
             }
-            if state.moves() {
-                still_since = None;
-            } else if still_since.get_or_insert_with(Instant::now).elapsed() > PATIENCE {
+            if state.still_for() > PATIENCE {
                 break Err(self.too_small(state.used + bytes));
             }
             if deadline.is_some_and(|deadline| Instant::now() >= deadline) {
@@ -392,11 +394,13 @@ impl Shared {
 
     /// Fetches what backward will want next, as far as there is room.
     pub fn fetch_ahead(self: &Arc<Self>, state: &mut State) {
+        state.is_full = false;
         while let Some(key) = state.next_to_fetch() {
             let bytes = state.bytes_of(key);
-            if state.used + state.wanted + bytes > self.room
-                || self.fetch(state, key, false).is_err()
-            {
+            state.is_full = state.used + state.wanted + bytes > self.room
+                || self.fetch(state, key, false).is_err();
+            if state.is_full {
+                self.work.notify_all();
                 break;
             }
         }

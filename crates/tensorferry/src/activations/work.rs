@@ -2,7 +2,8 @@
 //!
 //! A worker has a staging buffer of its own. Between the lock and the disk it waits for nobody but
 //! the disk, so that so many chunks are under way as there are workers. Reads come first: somebody
-//! will wait for them, while a write only frees memory.
+//! will wait for them, while a write only frees memory; once backward has begun, a tensor is written
+//! only if the room is needed.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::thread::{self, JoinHandle};
@@ -87,7 +88,7 @@ fn next(shared: &Shared) -> Option<Task> {
     let mut state = lock(&shared.state);
     loop {
         let read = state.reads.pop_front().map(Task::Read);
-        if let Some(task) = read.or_else(|| state.writes.pop_front().map(Task::Write)) {
+        if let Some(task) = read.or_else(|| state.next_write().map(Task::Write)) {
             state.in_hand += 1;
             return Some(task);
         }

@@ -16,6 +16,7 @@
 //! | [`batch`] | samples side by side, while threads write them and when they are done |
 //! | [`cache`] | samples kept near: memory, SSD, peers |
 //! | [`loader`] | threads, queues, order, bad samples |
+//! | `spent` | where the time of threads goes |
 //! | [`chance`] | the randomness of a sample, from seed, epoch and index alone |
 
 pub mod batch;
@@ -25,3 +26,4 @@ pub mod loader;
 pub mod recipe;
 pub mod sample;
 pub mod source;
+mod spent;

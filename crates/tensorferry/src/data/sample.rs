@@ -14,6 +14,7 @@ use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 
+use super::spent;
 use crate::dtype::Dtype;
 use crate::error::{Error, Kind, Result};
 
@@ -186,7 +187,8 @@ impl<'a> Field<'a> {
 }
 
 fn read_exact(file: &File, start: u64, into: &mut [u8]) -> Result<()> {
-    file.read_exact_at(into, start).map_err(|error| Error::from_io(error, "can't read the sample"))
+    spent::reading(|| file.read_exact_at(into, start))
+        .map_err(|error| Error::from_io(error, "can't read the sample"))
 }
 
 /// What one array of a sample looks like.

@@ -19,7 +19,7 @@ const MIB: usize = 1 << 20;
 struct Bench {
     store: Store,
     faults: Faults,
-    _directory: tempfile::TempDir,
+    directory: tempfile::TempDir,
 }
 
 fn bench(choice: Choice, budget: usize, compress: Compress) -> Bench {
@@ -33,7 +33,7 @@ fn bench(choice: Choice, budget: usize, compress: Compress) -> Bench {
         compress,
         planner: Planner::Timeline,
     };
-    Bench { store: Store::open(engine, config).unwrap(), faults, _directory: directory }
+    Bench { store: Store::open(engine, config).unwrap(), faults, directory }
 }
 
 /// Numbers that depend on `seed`, two thirds of them zero if `sparse`.
@@ -56,12 +56,12 @@ fn memory(bytes: &[u8], permit: Permit) -> Block {
 
 fn save(store: &Store, name: &str, bytes: &[u8]) -> Result<Saved> {
     let tensor = Tensor { name, bytes: bytes.len() as u64, element: Element::Float32 };
-    let admission = store.admit(&tensor, Some(Duration::from_secs(60)))?.expect("within a minute");
+    let admission = store.admit(&tensor, Some(Duration::from_mins(1)))?.expect("within a minute");
     store.save(admission, |permit| memory(bytes, permit))
 }
 
 fn take(saved: &Saved) -> Result<Memory> {
-    Ok(saved.take(Some(Duration::from_secs(60)))?.expect("within a minute"))
+    Ok(saved.take(Some(Duration::from_mins(1)))?.expect("within a minute"))
 }
 
 /// A forward and a backward pass over tensors of these sizes; every byte is looked at.
@@ -278,7 +278,7 @@ fn a_flipped_bit_in_the_scratch_file_is_noticed() {
             .collect();
         bench.store.end(true).unwrap();
         // By now the first ones are on disk: the later ones would not have been admitted.
-        assert_eq!(flip(bench._directory.path()), 1);
+        assert_eq!(flip(bench.directory.path()), 1);
         let error = saved.iter().rev().find_map(|saved| take(saved).err()).unwrap();
         assert_eq!(error.kind(), Kind::Corrupt);
         assert!(error.to_string().contains(": t"), "{error}");

@@ -55,8 +55,9 @@ impl Making {
     /// The columns, of those samples alone for which `keep` says so.
     pub fn finish(self, keep: &[bool]) -> Result<Vec<Column>> {
         let state = self.state.into_inner().unwrap_or_else(PoisonError::into_inner);
-        let mut whole: Vec<_> =
-            state.columns.into_iter().map(|column| column.finish(keep)).collect::<Result<_>>()?;
+        // What only samples that are left out had is left out with them.
+        let wanted = state.columns.into_iter().filter(|column| column.is_in_any(keep));
+        let mut whole: Vec<_> = wanted.map(|column| column.finish(keep)).collect::<Result<_>>()?;
         // Which thread was first must not show.
         whole.sort_by(|a, b| (a.field, &a.member).cmp(&(b.field, &b.member)));
         Ok(whole)
@@ -151,6 +152,10 @@ impl Growing {
     fn blobs(field: usize, member: &str, slots: usize) -> Self {
         let values = Values::Blobs(vec![Vec::new(); slots]);
         Self { field, member: member.to_owned(), filled: vec![false; slots], values }
+    }
+
+    fn is_in_any(&self, keep: &[bool]) -> bool {
+        self.filled.iter().zip(keep).any(|(filled, keep)| *filled && *keep)
     }
 
     fn finish(self, keep: &[bool]) -> Result<Column> {
@@ -292,6 +297,17 @@ mod tests {
         write(&making, 0, 1, 2).unwrap();
         let error = making.finish(&[true, true]).unwrap_err();
         assert!(error.to_string().contains("lacks"), "{error}");
+    }
+
+    #[test]
+    fn a_member_that_only_samples_left_out_had_is_left_out_with_them() {
+        let making = Making::new(2);
+        making.slot(0).bytes("odd", b"1").unwrap();
+        making.forget(0);
+        making.slot(1).bytes("", b"2").unwrap();
+        let columns = making.finish(&[false, true]).unwrap();
+        let members: Vec<_> = columns.iter().map(|column| &*column.member).collect();
+        assert_eq!(members, [""]);
     }
 
     #[test]

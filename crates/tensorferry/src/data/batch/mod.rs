@@ -7,6 +7,7 @@
 
 mod making;
 
+pub use super::spent::Spent;
 pub use making::{Making, Slot};
 
 use super::sample::Layout;
@@ -24,15 +25,6 @@ pub struct Batch {
     pub columns: Vec<Column>,
     /// What threads spent on it.
     pub spent: Spent,
-}
-
-/// Seconds that threads spent on a batch, added up.
-#[derive(Debug, Clone, Copy, Default, PartialEq)]
-pub struct Spent {
-    /// On waiting for storage.
-    pub storage: f64,
-    /// On decoding and transforms.
-    pub prepare: f64,
 }
 
 /// One array or one string of bytes of every sample in a batch.

@@ -28,12 +28,25 @@ pub struct Disk {
 struct Place {
     span: Span,
     bytes: u64,
-    checksum: u32,
-    ends: Arc<[u64]>,
-    /// Threads that read it now: it stays where it is until they are done.
-    readers: usize,
+    /// What was written there; none as long as it is being written, and nobody finds it.
+    written: Option<Written>,
+    /// Threads that read or write it now: it stays where it is until they are done.
+    users: usize,
     /// Nobody else may find it any more.
     gone: bool,
+}
+
+/// What is known of a sample that was written.
+#[derive(Clone)]
+pub struct Written {
+    checksum: u32,
+    ends: Arc<[u64]>,
+}
+
+/// A place for a sample that is to be written.
+pub struct Writing {
+    file: Arc<File>,
+    offset: u64,
 }
 
 /// A sample that was found and is to be read.
@@ -41,8 +54,7 @@ pub struct Reading {
     file: Arc<File>,
     offset: u64,
     bytes: u64,
-    checksum: u32,
-    ends: Arc<[u64]>,
+    written: Written,
 }
 
 impl Disk {
@@ -54,7 +66,7 @@ impl Disk {
     }
 
     pub fn has(&self, id: u32) -> bool {
-        self.places.get(&id).is_some_and(|place| !place.gone)
+        self.places.get(&id).is_some_and(Place::can_be_found)
     }
 
     pub fn used(&self) -> u64 {
@@ -63,23 +75,18 @@ impl Disk {
 
     /// Where the sample is; [`found`](Self::found) or [`let_go`](Self::let_go) must follow.
     pub fn find(&mut self, id: u32) -> Option<Reading> {
-        let place = self.places.get_mut(&id).filter(|place| !place.gone)?;
-        place.readers += 1;
-        Some(Reading {
-            file: Arc::clone(&self.file),
-            offset: place.span.offset(),
-            bytes: place.bytes,
-            checksum: place.checksum,
-            ends: Arc::clone(&place.ends),
-        })
+        let place = self.places.get_mut(&id).filter(|place| place.can_be_found())?;
+        let written = place.written.clone()?;
+        place.users += 1;
+        let (file, offset) = (Arc::clone(&self.file), place.span.offset());
+        Some(Reading { file, offset, bytes: place.bytes, written })
     }
 
     /// A sample that was found has been read and used, or was damaged.
     pub fn found(&mut self, id: u32, whole: bool, use_: &Use) {
         if !whole {
-            self.shelf.remove(id);
-        }
-        if !whole || !self.shelf.touch(id, use_) {
+            self.remove(id);
+        } else if !self.shelf.touch(id, use_) {
             self.forget(id);
         }
         self.let_go(id);
@@ -88,45 +95,52 @@ impl Disk {
     /// A sample that was found has been read.
     pub fn let_go(&mut self, id: u32) {
         let Some(place) = self.places.get_mut(&id) else { return };
-        place.readers -= 1;
+        place.users -= 1;
         if place.gone {
             self.forget(id);
         }
     }
 
-    /// Writes a sample, if the shelf admits it and there is room in one piece.
-    pub fn keep(&mut self, id: u32, raw: &Raw, use_: &Use) {
+    /// A place for a sample, if the shelf admits it and there is room in one piece;
+    /// [`publish`](Self::publish) must follow.
+    pub fn reserve(&mut self, id: u32, bytes: u64, use_: &Use) -> Option<Writing> {
         let mut evicted = Vec::new();
-        if self.places.contains_key(&id) || !self.shelf.admit(id, raw.bytes(), use_, &mut evicted) {
-            return;
+        if self.places.contains_key(&id) || !self.shelf.admit(id, bytes, use_, &mut evicted) {
+            return None;
         }
         for id in evicted {
             self.forget(id);
         }
-        if self.write(id, raw).is_none() {
+        let Ok(span) = self.arena.allocate(bytes.max(1), End::Low) else {
             self.shelf.remove(id);
-        }
+            return None;
+        };
+        let (file, offset) = (Arc::clone(&self.file), span.offset());
+        self.places.insert(id, Place { span, bytes, written: None, users: 1, gone: false });
+        Some(Writing { file, offset })
     }
 
-    fn write(&mut self, id: u32, raw: &Raw) -> Option<()> {
-        let raw = raw.in_memory().ok()?;
-        let bytes = raw.as_memory()?;
-        let span = self.arena.allocate(bytes.len().max(1) as u64, End::Low).ok()?;
-        if self.file.write_all_at(bytes, span.offset()).is_err() {
-            let _ = self.arena.free(span);
-            return None;
+    /// A sample that a place was reserved for has been written, or could not be.
+    pub fn publish(&mut self, id: u32, written: Option<Written>) {
+        if written.is_none() {
+            self.remove(id);
         }
-        let (checksum, ends) = (crc32c(bytes), raw.ends().into());
-        let bytes = raw.bytes();
-        let place = Place { span, bytes, checksum, ends, readers: 0, gone: false };
-        self.places.insert(id, place);
-        Some(())
+        if let Some(place) = self.places.get_mut(&id) {
+            place.written = written;
+        }
+        self.let_go(id);
+    }
+
+    /// Lets go of a sample, if it is here.
+    pub fn remove(&mut self, id: u32) {
+        self.shelf.remove(id);
+        self.forget(id);
     }
 
     fn forget(&mut self, id: u32) {
         let Some(place) = self.places.get_mut(&id) else { return };
         place.gone = true;
-        if place.readers == 0
+        if place.users == 0
             && let Some(place) = self.places.remove(&id)
         {
             // A span that was allocated can be freed.
@@ -135,15 +149,31 @@ impl Disk {
     }
 }
 
+impl Place {
+    fn can_be_found(&self) -> bool {
+        !self.gone && self.written.is_some()
+    }
+}
+
+impl Writing {
+    /// Writes the sample, without any lock.
+    pub fn write(self, raw: &Raw) -> Option<Written> {
+        let raw = raw.in_memory().ok()?;
+        let bytes = raw.as_memory()?;
+        self.file.write_all_at(bytes, self.offset).ok()?;
+        Some(Written { checksum: crc32c(bytes), ends: raw.ends().into() })
+    }
+}
+
 impl Reading {
     /// The sample, unless it can't be read or has changed.
     pub fn read(self) -> Option<Raw> {
         let mut bytes = vec![0; self.bytes as usize];
         self.file.read_exact_at(&mut bytes, self.offset).ok()?;
-        if crc32c(&bytes) != self.checksum {
+        if crc32c(&bytes) != self.written.checksum {
             return None;
         }
-        Raw::fields(bytes, self.ends.to_vec()).ok()
+        Raw::fields(bytes, self.written.ends.to_vec()).ok()
     }
 }
 

@@ -7,7 +7,7 @@
 //!
 //! Which samples are kept is decided by [`plan::eviction`](crate::plan::eviction), from the orders of
 //! this epoch and the next; this module holds the bytes and does what the shelves say. A sample is in at most one
-//! tier of a node. Both tiers are bounded in bytes; the SSD's is one file without a name, so that
+//! tier of a node: one that comes from the SSD to memory leaves the SSD. Both tiers are bounded in bytes; the SSD's is one file without a name, so that
 //! nothing is left behind however the process ends.
 //!
 //! A tier that fails is no reason to fail: a sample that can't be read back, or does not match its
@@ -120,25 +120,48 @@ impl Cache {
     }
 
     /// A sample was used and may be kept.
-    pub fn keep(&self, id: u32, raw: &Raw, now: Moment) -> Result<()> {
+    pub fn keep(&self, id: u32, raw: &Raw, now: Moment) {
         let use_ = self.use_of(id, now);
         let mut leaving = Vec::new();
         if self.admit(id, raw.bytes(), &use_, &mut leaving) {
-            // Read outside of the lock: it may be large and still in its file.
-            let raw = raw.in_memory()?;
-            let mut memory = lock(&self.memory);
-            if memory.shelf.contains(id) {
-                memory.held.insert(id, raw);
-            }
+            self.hold(id, raw);
         } else {
             leaving.push((id, raw.clone()));
         }
-        let Some(disk) = &self.disk else { return Ok(()) };
         for (id, raw) in leaving {
-            let use_ = self.use_of(id, now);
-            lock(disk).keep(id, &raw, &use_);
+            self.keep_on_disk(id, &raw, now);
         }
-        Ok(())
+    }
+
+    /// Puts a sample that memory admitted there. One that can't be read is not kept; whoever uses it
+    /// will be told why.
+    fn hold(&self, id: u32, raw: &Raw) {
+        // Read outside of the lock: it may be large and still in its file.
+        let read = raw.in_memory();
+        let mut memory = lock(&self.memory);
+        match read {
+            Ok(raw) if memory.shelf.contains(id) => {
+                memory.held.insert(id, raw);
+            }
+            Ok(_) => return,
+            Err(_) => {
+                memory.shelf.remove(id);
+                return;
+            }
+        }
+        drop(memory);
+        if let Some(disk) = &self.disk {
+            lock(disk).remove(id);
+        }
+    }
+
+    fn keep_on_disk(&self, id: u32, raw: &Raw, now: Moment) {
+        let Some(disk) = &self.disk else { return };
+        let use_ = self.use_of(id, now);
+        let Some(writing) = lock(disk).reserve(id, raw.bytes(), &use_) else { return };
+        // Written without the lock: other threads find theirs meanwhile.
+        let written = writing.write(raw);
+        lock(disk).publish(id, written);
     }
 
     fn find_in_memory(&self, id: u32, now: Moment) -> Option<Raw> {
@@ -182,7 +205,13 @@ impl Cache {
             false => Copies::Only,
         };
         let memory = lock(&self.memory);
-        Use { now, next: memory.future.next_use(id, now), uses: memory.future.uses(id), copies }
+        let next = if memory.future.is_unknown() {
+            // A sampler says nothing beforehand; most use every sample in every epoch.
+            Some(Moment { epoch: now.epoch + 1, ..now })
+        } else {
+            memory.future.next_use(id, now)
+        };
+        Use { now, next, uses: memory.future.uses(id), copies }
     }
 
     /// Bytes in memory, and on the SSD.

@@ -72,6 +72,17 @@ impl Crew {
         Ok(Arc::new(Self { shared: Arc::new(shared), process: process_id() }))
     }
 
+    /// Has so many threads from now on, or more if it had more. Who works goes on.
+    pub fn grow(&self, threads: usize) -> Result<()> {
+        let mut state = self.lock()?;
+        if threads <= state.roles.machine.threads {
+            return Ok(());
+        }
+        state.roles.machine.threads = threads;
+        state.replan();
+        if state.made > 0 { self.man(&mut state) } else { Ok(()) }
+    }
+
     /// A new consumer.
     pub(super) fn join(&self, work: Arc<Work>, epoch: u32) -> Result<u64> {
         let mut state = self.lock()?;
@@ -83,9 +94,12 @@ impl Crew {
         Ok(id)
     }
 
-    /// A consumer is gone; what is under way for it is dropped when it is done.
+    /// A consumer is gone; what is under way for it is dropped when it is done, and who waits for it
+    /// is woken.
     pub(super) fn leave(&self, id: u64) {
         if let Ok(mut state) = self.lock() {
+            let Ok(line) = state.line(id) else { return };
+            line.ready.notify_all();
             state.lines.retain(|line| line.id != id);
             state.replan();
             drop(state);
@@ -104,6 +118,11 @@ impl Crew {
         drop(state);
         self.shared.work.notify_all();
         Ok(())
+    }
+
+    /// Looks at a line, and leaves it as it is.
+    pub(super) fn look<T>(&self, id: u64, see: impl FnOnce(&Line) -> T) -> Result<T> {
+        self.lock()?.line(id).map(|line| see(line))
     }
 
     /// Waits until `take` finds something in the line, at most until `deadline`.
@@ -255,7 +274,8 @@ fn carry_out<'a>(shared: &'a Shared, task: Task, scratch: &mut Scratch) -> Mutex
             state
         }
         What::Prepare { loaded, making } => {
-            let prepared = work.prepare((index, now), &loaded, (&making, ticket.slot), scratch);
+            let (prepared, spent) =
+                work.prepare((index, now), &loaded, (&making, ticket.slot), scratch);
             // Whoever takes the batch must be the only one who has it.
             drop((loaded, making));
             let mut state = lock(&shared.state);
@@ -263,7 +283,7 @@ fn carry_out<'a>(shared: &'a Shared, task: Task, scratch: &mut Scratch) -> Mutex
             let seconds = began.elapsed().as_secs_f64();
             state.roles.observe(Kind::Prepare, bytes, beside, seconds);
             if let Ok(line) = state.line(id) {
-                line.prepared((ticket, index), prepared, seconds);
+                line.prepared((ticket, index), prepared, spent);
             }
             state
         }

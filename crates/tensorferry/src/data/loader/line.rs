@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use super::open::{Fault, Open, Rule, Verdict};
 use super::work::Work;
-use crate::data::batch::{Batch, Making};
+use crate::data::batch::{Batch, Making, Spent};
 use crate::data::cache::Origin;
 use crate::data::sample::Raw;
 use crate::error::{Error, Result};
@@ -181,11 +181,11 @@ impl Line {
         }
     }
 
-    pub fn prepared(&mut self, (ticket, index): (Ticket, u32), prepared: Result<()>, seconds: f64) {
+    pub fn prepared(&mut self, (ticket, index): (Ticket, u32), prepared: Result<()>, spent: Spent) {
         self.preparing -= 1;
         self.give_up(index);
         if let Some(open) = self.open_batch(ticket) {
-            open.spent.prepare += seconds;
+            open.spent += spent;
         }
         match (prepared, self.open_batch(ticket)) {
             (Err(error), _) => self.failed(ticket, error),

@@ -24,6 +24,7 @@
 //! **Bad samples** are dealt with by [`OnError`], by rules that do not depend on timing: which sample
 //! stands in for another follows from seed, epoch and index.
 
+mod alone;
 mod config;
 mod crew;
 mod line;
@@ -33,6 +34,7 @@ mod run;
 mod tally;
 mod work;
 
+pub use alone::alone;
 pub use config::{Config, Mode, OnError};
 pub use crew::Crew;
 pub use open::Fault;
@@ -87,11 +89,6 @@ impl Loader {
     /// What is kept near, for other loaders to read from.
     pub fn cache(&self) -> &Arc<Cache> {
         &self.work.cache
-    }
-
-    /// The bad samples that were met, so far as they are kept by name.
-    pub fn faults(&self) -> Vec<Fault> {
-        self.work.tally.faults()
     }
 
     /// Numbers since the beginning.

@@ -1,5 +1,7 @@
 //! A batch that was submitted and not handed over yet.
 
+use std::collections::BTreeMap;
+use std::mem;
 use std::sync::Arc;
 
 use super::config::{OnError, SUBSTITUTES_MAX};
@@ -8,7 +10,8 @@ use crate::data::chance::Chance;
 use crate::data::source::Source;
 use crate::error::{Error, Kind, Result};
 
-/// A sample that could not be had.
+/// A sample that was asked for and could not be had. Bad ones among those that were tried in its place
+/// are not told: what is asked for is counted.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Fault {
     /// Which one.
@@ -19,7 +22,7 @@ pub struct Fault {
     pub name: String,
     /// What is wrong with it.
     pub error: String,
-    /// The sample in its place; none when it was left out.
+    /// The sample that took its place at last; none when it was left out.
     pub substitute: Option<u32>,
 }
 
@@ -32,7 +35,8 @@ pub(super) struct Open {
     /// What threads spent on it.
     pub spent: Spent,
     failures: Vec<(usize, Error)>,
-    faults: Vec<(usize, Fault)>,
+    /// What was wrong, by slot.
+    faults: BTreeMap<usize, Fault>,
 }
 
 /// The sample of a slot.
@@ -64,7 +68,7 @@ impl Open {
             left: indices.len(),
             spent: Spent::default(),
             failures: Vec::new(),
-            faults: Vec::new(),
+            faults: BTreeMap::new(),
         }
     }
 
@@ -84,17 +88,21 @@ impl Open {
             return self.over(at, Some(unlike.unwrap_or(error)));
         }
         let slot = &mut self.slots[at];
-        let substitute = (rule.on_error == OnError::Substitute).then(|| rule.substitute(slot));
-        let name = rule.source.name(slot.index as usize);
-        let index = slot.index;
-        let fault = Fault { index, epoch: rule.epoch, name, error: error.to_string(), substitute };
-        self.faults.push((at, fault));
-        let Some(substitute) = substitute else { return self.over(at, None) };
-        slot.substitutes += 1;
-        if slot.substitutes > SUBSTITUTES_MAX {
+        if slot.substitutes == SUBSTITUTES_MAX {
             let message = format!("{SUBSTITUTES_MAX} substitutes of a bad sample were bad too");
             return self.over(at, Some(error.with("gave up", message)));
         }
+        let substitute = (rule.on_error == OnError::Substitute).then(|| rule.substitute(slot));
+        let fault = || Fault {
+            index: slot.asked,
+            epoch: rule.epoch,
+            name: rule.source.name(slot.asked as usize),
+            error: error.to_string(),
+            substitute: None,
+        };
+        self.faults.entry(at).or_insert_with(fault).substitute = substitute;
+        let Some(substitute) = substitute else { return self.over(at, None) };
+        slot.substitutes += 1;
         slot.index = substitute;
         Verdict::Again
     }
@@ -109,8 +117,7 @@ impl Open {
     /// The batch, once it is done; `None` when every sample of it was left out. Beside it what was
     /// wrong, in the order of the samples, whoever was first.
     pub fn finish(mut self, source: &dyn Source) -> (Result<Option<Batch>>, Vec<Fault>) {
-        self.faults.sort_by_key(|(at, _)| *at);
-        let faults = self.faults.drain(..).map(|(_, fault)| fault).collect();
+        let faults = mem::take(&mut self.faults).into_values().collect();
         (self.into_batch(source), faults)
     }
 

@@ -8,13 +8,13 @@ use super::line::Line;
 use super::open::Fault;
 use super::work::Work;
 use crate::data::batch::Batch;
-use crate::error::{Error, Kind, Result};
+use crate::error::{Error, Result};
 use crate::sync::{Mutex, lock};
 use crate::trace;
 
 /// One epoch of one consumer: batches are submitted, and come out in that order.
 ///
-/// Dropping it ends the epoch: what is under way is thrown away.
+/// Closing or dropping it ends the epoch: what is under way is thrown away.
 pub struct Run {
     crew: Arc<Crew>,
     work: Arc<Work>,
@@ -50,10 +50,12 @@ impl Run {
         self.crew.submit(self.line, indices)
     }
 
-    /// The next batch, in the order of submission. Waits for it, at most until `limit` has passed.
+    /// The next batch, in the order of submission. Waits for it, at most until `limit` has passed:
+    /// `None` then, and the same batch can be waited for again.
     ///
-    /// An error is that of this batch alone: the next ones come.
-    pub fn next(&self, limit: Option<Duration>) -> Result<Handed> {
+    /// An error is that of this batch alone: the next ones come. It may be a timeout of the store's,
+    /// which is no reason to wait again.
+    pub fn next(&self, limit: Option<Duration>) -> Result<Option<Handed>> {
         let _span = trace::span("data", "wait for a batch");
         let now = Instant::now();
         let (asked, busy) = self.asked(now);
@@ -66,16 +68,16 @@ impl Run {
             line.was_busy(busy.as_secs_f64());
             Some(Some(taken))
         })?;
-        let Some(taken) = taken else { return Err(self.timed_out(limit)) };
+        let Some(taken) = taken else { return Ok(None) };
         let message = "no batch was submitted that has not been taken";
         let (batch, faults) = taken.ok_or_else(|| Error::invalid(message))?;
         let samples = batch.as_ref().ok().and_then(Option::as_ref);
         let samples = samples.map_or(0, |batch| batch.indices.len());
         let handed_over = Instant::now();
         self.work.tally.handed_over(samples, handed_over - asked, busy);
-        self.work.tally.bad(faults.clone());
+        self.work.tally.bad(faults.len());
         *lock(&self.clock) = Clock { handed_over: Some(handed_over), asked: None };
-        Ok((batch?, faults))
+        Ok(Some((batch?, faults)))
     }
 
     /// Since when the consumer waits, and for how long it was busy before.
@@ -87,19 +89,17 @@ impl Run {
 
     /// What the next batch waits for, for people.
     pub fn held_up_by(&self) -> String {
-        let now = Some(Instant::now());
-        let held = self.crew.wait_for(self.line, now, |line| Some(Line::held_up_by(line)));
-        held.ok().flatten().flatten().unwrap_or_default()
+        self.crew.look(self.line, Line::held_up_by).ok().flatten().unwrap_or_default()
     }
 
-    fn timed_out(&self, limit: Option<Duration>) -> Error {
-        let (limit, held) = (limit.unwrap_or_default(), self.held_up_by());
-        Error::new(Kind::Timeout, format!("no batch came within {limit:?}: {held}"))
+    /// Ends the epoch; whoever waits for a batch of it is told so at once.
+    pub fn close(&self) {
+        self.crew.leave(self.line);
     }
 }
 
 impl Drop for Run {
     fn drop(&mut self) {
-        self.crew.leave(self.line);
+        self.close();
     }
 }

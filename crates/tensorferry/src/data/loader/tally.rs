@@ -4,13 +4,10 @@ use std::time::Duration;
 
 use serde::Serialize;
 
-use super::open::Fault;
 use crate::data::cache::Origin;
 use crate::data::sample::Raw;
+use crate::data::spent::Spent;
 use crate::sync::{Mutex, lock};
-
-/// Bad samples that are kept by name.
-const FAULTS_KEPT_MAX: usize = 1000;
 
 /// Numbers of a loader, since it was made.
 #[derive(Debug, Clone, Default, Serialize)]
@@ -33,18 +30,16 @@ pub struct Stats {
     pub storage_seconds: f64,
     /// Seconds that threads spent on decoding and transforms.
     pub prepare_seconds: f64,
+    /// Seconds that threads spent in functions of the user's.
+    pub function_seconds: f64,
     /// Seconds that the consumer waited for a batch.
     pub waited_seconds: f64,
-    /// Seconds that the consumer was busy between two batches.
-    pub consumer_seconds: f64,
-    /// Bad samples met.
+    /// Bad samples among those that were asked for.
     pub bad_samples: u64,
     /// Threads that load for this consumer, as planned.
     pub load_threads: usize,
     /// Threads that prepare, for all consumers, as planned.
     pub prepare_threads: usize,
-    /// How often that plan changed.
-    pub replans: u64,
     /// Seconds of a batch, of the consumer that waits longest, as planned.
     pub predicted_batch_seconds: Option<f64>,
     /// Seconds of a batch, lately.
@@ -56,7 +51,7 @@ const LATEST: f64 = 0.1;
 
 /// Counts while threads work.
 #[derive(Debug, Default)]
-pub(super) struct Tally(Mutex<(Stats, Vec<Fault>)>);
+pub(super) struct Tally(Mutex<Stats>);
 
 impl Tally {
     pub(super) fn loaded(&self, took: Duration, loaded: Option<&(Raw, Origin)>) {
@@ -75,8 +70,12 @@ impl Tally {
         });
     }
 
-    pub(super) fn prepared(&self, took: Duration) {
-        self.count(|stats| stats.prepare_seconds += took.as_secs_f64());
+    pub(super) fn prepared(&self, spent: Spent) {
+        self.count(|stats| {
+            stats.storage_seconds += spent.storage;
+            stats.prepare_seconds += spent.prepare;
+            stats.function_seconds += spent.functions;
+        });
     }
 
     pub(super) fn handed_over(&self, samples: usize, waited: Duration, busy: Duration) {
@@ -84,7 +83,6 @@ impl Tally {
             stats.batches += 1;
             stats.samples += samples as u64;
             stats.waited_seconds += waited.as_secs_f64();
-            stats.consumer_seconds += busy.as_secs_f64();
             let seconds = (waited + busy).as_secs_f64();
             let lately = stats.measured_batch_seconds.get_or_insert(seconds);
             *lately += LATEST * (seconds - *lately);
@@ -93,34 +91,21 @@ impl Tally {
 
     pub(super) fn planned(&self, load: usize, prepare: usize, predicted: Option<f64>) {
         self.count(|stats| {
-            let changed = (load, prepare) != (stats.load_threads, stats.prepare_threads);
-            stats.replans += u64::from(changed);
             (stats.load_threads, stats.prepare_threads) = (load, prepare);
             stats.predicted_batch_seconds = predicted.or(stats.predicted_batch_seconds);
         });
     }
 
-    pub(super) fn bad(&self, faults: Vec<Fault>) {
-        if faults.is_empty() {
-            return;
-        }
-        let (stats, kept) = &mut *lock(&self.0);
-        stats.bad_samples += faults.len() as u64;
-        let room = FAULTS_KEPT_MAX.saturating_sub(kept.len());
-        kept.extend(faults.into_iter().take(room));
-    }
-
-    /// The bad samples that were met, the first [`FAULTS_KEPT_MAX`] of them.
-    pub fn faults(&self) -> Vec<Fault> {
-        lock(&self.0).1.clone()
+    pub(super) fn bad(&self, samples: usize) {
+        self.count(|stats| stats.bad_samples += samples as u64);
     }
 
     /// The numbers so far.
     pub fn stats(&self) -> Stats {
-        lock(&self.0).0.clone()
+        lock(&self.0).clone()
     }
 
     fn count(&self, change: impl FnOnce(&mut Stats)) {
-        change(&mut lock(&self.0).0);
+        change(&mut lock(&self.0));
     }
 }

@@ -12,6 +12,7 @@ use crate::data::chance::Chance;
 use crate::data::recipe::{Recipe, Scratch};
 use crate::data::sample::Raw;
 use crate::data::source::Source;
+use crate::data::spent::{self, Spent};
 use crate::error::{Error, Kind, Result, panic_text};
 use crate::plan::eviction::Moment;
 use crate::trace;
@@ -54,21 +55,23 @@ impl Work {
             None => (self.source.fetch(index as usize)?, Origin::Backend),
         };
         if !self.cache.decoded && origin != Origin::Memory {
-            self.cache.keep(index, &raw, now)?;
+            self.cache.keep(index, &raw, now);
         }
         Ok((raw, origin))
     }
 
-    /// Prepares a sample into its slot.
+    /// Prepares a sample into its slot, and says what that took.
     pub fn prepare(
         &self,
         (index, now): (u32, Moment),
         loaded: &(Raw, Origin),
         (making, at): (&Making, usize),
         scratch: &mut Scratch,
-    ) -> Result<()> {
+    ) -> (Result<()>, Spent) {
         let _span = trace::span("data", "prepare").with("sample", u64::from(index));
         let began = Instant::now();
+        // What was noted before belongs to loading.
+        spent::noted();
         let prepared = guarded(|| {
             let decoded = self.decode(index, now, loaded, scratch)?;
             let raw = decoded.as_ref().unwrap_or(&loaded.0);
@@ -79,8 +82,10 @@ impl Work {
                 recipe.prepare(raw.field(field), chance, scratch, &mut slot)
             })
         });
-        self.tally.prepared(began.elapsed());
-        prepared.map_err(|error| self.naming(index, error))
+        let mut spent = spent::noted();
+        spent.prepare = began.elapsed().as_secs_f64() - spent.storage - spent.functions;
+        self.tally.prepared(spent);
+        (prepared.map_err(|error| self.naming(index, error)), spent)
     }
 
     /// Decodes a sample that comes from the backend and is to be kept as decoded.
@@ -104,7 +109,7 @@ impl Work {
             ends.push(bytes.len() as u64);
         }
         let decoded = Raw::fields(bytes, ends)?;
-        self.cache.keep(index, &decoded, now)?;
+        self.cache.keep(index, &decoded, now);
         Ok(Some(decoded))
     }
 

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use serde::Deserialize;
 
 use crate::data::sample::Layout;
+use crate::data::spent;
 use crate::dtype::Dtype;
 use crate::error::{Error, Result};
 
@@ -284,7 +285,7 @@ impl Custom {
 
     /// Calls it, and holds it to its word on the size of the result.
     pub fn call(&self, layout: Layout, bytes: Vec<u8>) -> Result<(Layout, Vec<u8>)> {
-        let (layout, bytes) = (self.0)(layout, bytes)?;
+        let (layout, bytes) = spent::calling(|| (self.0)(layout, bytes))?;
         if layout.bytes() != Some(bytes.len()) {
             let said = format!("a function in the transform gave {} bytes", bytes.len());
             return Err(Error::invalid(format!("{said} for an array {layout}")));

@@ -56,9 +56,9 @@ impl Future {
         }
     }
 
-    /// The epoch that [`push_epoch`](Self::push_epoch) tells next.
-    pub fn next_epoch(&self) -> u32 {
-        self.first + self.epochs.len() as u32
+    /// Whether no epoch is known: then no next use is, although there may be one.
+    pub fn is_unknown(&self) -> bool {
+        self.epochs.is_empty()
     }
 
     /// When the node uses the sample for the first time after that moment, as far as is known. Of several
@@ -141,12 +141,12 @@ mod tests {
         assert_eq!(future.next_use(1, at(0, 0)), Some(at(0, 1)));
         assert_eq!(future.next_use(1, at(0, 1)), Some(at(2, 0)));
         assert_eq!(future.next_use(2, at(0, 0)), None);
-        assert_eq!((future.uses(1), future.uses(2), future.next_epoch()), (2, 0, 3));
+        assert_eq!((future.uses(1), future.uses(2), future.is_unknown()), (2, 0, false));
         future.forget_before(2);
         assert_eq!(future.next_use(1, at(0, 0)), Some(at(2, 0)));
-        assert_eq!((future.uses(1), future.next_epoch()), (1, 3));
+        assert_eq!(future.uses(1), 1);
         future.forget_before(7);
-        assert_eq!((future.next_use(1, at(0, 0)), future.next_epoch()), (None, 7));
+        assert_eq!((future.next_use(1, at(0, 0)), future.is_unknown()), (None, true));
     }
 
     #[test]

@@ -39,16 +39,6 @@ impl Shelf {
         Self { policy, capacity, used: 0, kept: HashMap::default(), queue, leaving }
     }
 
-    /// How it chooses.
-    pub const fn policy(&self) -> Policy {
-        self.policy
-    }
-
-    /// The most bytes that it holds.
-    pub const fn capacity(&self) -> u64 {
-        self.capacity
-    }
-
     /// Bytes of what is kept.
     pub const fn used(&self) -> u64 {
         self.used

@@ -111,6 +111,8 @@ impl fmt::Display for Comparison {
         }
         writeln!(f, "\nwaiting in parts of compute, written in parts of what is saved")?;
         let Self { better, same, worse, .. } = self;
+        let waiting = self.cases as usize - self.paper.without_stall;
+        writeln!(f, "the paper's plan waits in {waiting} steps")?;
         writeln!(f, "timeline waits less in {better}, as long in {same}, longer in {worse}")?;
         let [low, median, high, ninety, max] = self.speedups;
         write!(f, "its steps are faster by {low:.3}, {median:.3}, {high:.3} (quartiles), ")?;

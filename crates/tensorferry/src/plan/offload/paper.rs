@@ -109,7 +109,9 @@ impl<'a> Selection<'a> {
             return false;
         }
         self.selected[last] = None;
-        instead.into_iter().for_each(|id| self.selected[id] = Some(Why::Smaller));
+        for id in instead {
+            self.selected[id] = Some(Why::Smaller);
+        }
         true
     }
 

@@ -165,8 +165,8 @@ impl Profile {
     fn transfer_seconds(&self, tensor: usize, encoded: bool, (codec, disk): (f64, f64)) -> f64 {
         let tensor = &self.tensors[tensor];
         let moved = tensor.stored_bytes(encoded) as f64 / disk;
-        let coded = if encoded { tensor.bytes as f64 / codec } else { 0.0 };
-        moved.max(coded) + self.disk.seconds_per_transfer
+        let worked = if encoded { tensor.bytes as f64 / codec } else { 0.0 };
+        moved.max(worked) + self.disk.seconds_per_transfer
     }
 
     fn check_tensors(&self) -> Result<()> {

@@ -5,7 +5,8 @@ use std::sync::Arc;
 use tensorferry::Kind;
 use tensorferry::data::cache;
 use tensorferry::data::loader::{Config, Loader, Stats};
-use tensorferry::plan::eviction::Policy;
+use tensorferry::data::sample::Raw;
+use tensorferry::plan::eviction::{Moment, Policy};
 use tensorferry::plan::order::Distributed;
 
 use super::made_up::{Numbers, epoch, loader, numbers};
@@ -74,6 +75,44 @@ fn what_does_not_fit_in_memory_goes_to_the_ssd_and_comes_back_the_same() {
         if at > 0 {
             assert_eq!((stats.backend_bytes, stats.memory_hits, stats.disk_hits), (0, 100, 300));
         }
+    }
+}
+
+#[test]
+fn a_sample_that_comes_from_the_ssd_to_memory_leaves_the_ssd() {
+    let all = u64::from(SAMPLES) * BYTES as u64;
+    for policy in [Policy::Lru, Policy::Lobster] {
+        let loader = cached(policy, all / 4, Some(all * 4));
+        for at in 0..3 {
+            train(&loader, at, (1, 0));
+            let (memory, disk) = loader.cache().used();
+            assert!(memory + disk <= all, "{policy}: {memory} in memory and {disk} on the SSD");
+        }
+    }
+}
+
+#[test]
+fn a_sample_that_can_not_be_read_ahead_for_the_cache_does_not_fail_there() {
+    let cache = cache::Config { memory_bytes: 1 << 20, ..cache::Config::default() };
+    let cache = cache::Cache::new(10, &cache).unwrap();
+    let file = Arc::new(std::fs::File::open("/dev/null").unwrap());
+    let now = Moment { epoch: 0, position: 0 };
+    cache.keep(3, &Raw::stored(file, 0, 100), now);
+    assert_eq!(cache.used(), (0, 0));
+    assert!(cache.find(3, now).is_none());
+}
+
+#[test]
+fn every_policy_keeps_samples_although_nothing_is_known_of_what_comes() {
+    let all = u64::from(SAMPLES) * BYTES as u64;
+    for policy in Policy::ALL {
+        let loader = cached(policy, all, None);
+        for at in 0..2 {
+            loader.foresee(at, &[]).unwrap();
+            let batches: Vec<_> = order(at, 1, 0).chunks(16).map(<[u32]>::to_vec).collect();
+            epoch(&loader, at, &batches);
+        }
+        assert_eq!(loader.stats().memory_hits, u64::from(SAMPLES), "{policy}");
     }
 }
 

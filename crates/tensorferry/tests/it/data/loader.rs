@@ -5,10 +5,12 @@ use std::thread;
 use std::time::Duration;
 
 use tensorferry::Kind;
-use tensorferry::data::loader::{Config, Crew, Loader, Mode, OnError};
+use tensorferry::data::loader::{Config, Crew, Loader, Mode, OnError, alone};
 use tensorferry::data::source::Label;
 
-use super::made_up::{Numbers, PANICS, Pair, epoch, in_order, loader, numbers};
+use super::made_up::{
+    Numbers, PANICS, Pair, epoch, epoch_and_faults, in_order, loader, numbers, taken, values,
+};
 
 #[test]
 fn batches_come_in_the_order_of_submission_with_every_sample_in_its_slot() {
@@ -42,7 +44,7 @@ fn labels_follow_their_samples() {
     let loader = loader(numbers(10), 2, Config::default());
     let run = loader.begin(0).unwrap();
     run.submit(&[4, 2]).unwrap();
-    let batch = run.next(None).unwrap().0.unwrap();
+    let batch = taken(&run).0.unwrap();
     assert_eq!(batch.labels, [Label::Int(40), Label::Int(20)]);
     assert_eq!(batch.indices, [4, 2]);
 }
@@ -55,11 +57,11 @@ fn a_bad_sample_fails_its_batch_by_name_and_the_next_ones_come() {
     for batch in in_order(20, 4) {
         run.submit(&batch).unwrap();
     }
-    assert!(run.next(None).is_ok());
+    assert!(taken(&run).0.is_some());
     let error = run.next(None).unwrap_err();
     assert_eq!(error.kind(), Kind::Corrupt);
     assert!(error.to_string().contains("number 4"), "{error}");
-    assert_eq!(run.next(None).unwrap().0.unwrap().indices, [8, 9, 10, 11]);
+    assert_eq!(taken(&run).0.unwrap().indices, [8, 9, 10, 11]);
 }
 
 #[test]
@@ -67,14 +69,13 @@ fn skipped_samples_are_left_out_and_named() {
     let source = Numbers { bad: |index| index % 4 == 1 || index >= 16, ..numbers(20) };
     let config = Config { on_error: OnError::Skip, ..Config::default() };
     let loader = loader(source, 3, config);
-    let out = epoch(&loader, 0, &in_order(20, 4));
+    let (out, faults) = epoch_and_faults(&loader, 0, &in_order(20, 4));
     assert_eq!(out.len(), 4, "a batch without samples is left out");
     for (at, values) in out.iter().enumerate() {
         let first: Vec<_> = values.iter().step_by(2).copied().collect();
         let at = at as u64 * 4;
         assert_eq!(first, [at, at + 2, at + 3]);
     }
-    let faults = loader.faults();
     assert_eq!(faults.len(), 8);
     assert_eq!((faults[0].index, &*faults[0].name), (1, "number 1"));
     assert_eq!(loader.stats().bad_samples, 8);
@@ -95,6 +96,20 @@ fn substitutes_are_the_same_whatever_the_threads_do() {
 }
 
 #[test]
+fn a_bad_sample_is_told_once_with_what_took_its_place_at_last() {
+    let source = Numbers { bad: |index| index < 50, ..numbers(60) };
+    let config = Config { on_error: OnError::Substitute, ..Config::default() };
+    let loader = loader(source, 3, config);
+    let (out, faults) = epoch_and_faults(&loader, 0, &[vec![7, 55], vec![8]]);
+    let told: Vec<_> = faults.iter().map(|fault| (fault.index, &*fault.name)).collect();
+    assert_eq!(told, [(7, "number 7"), (8, "number 8")]);
+    let instead: Vec<_> = faults.iter().map(|fault| fault.substitute.map(u64::from)).collect();
+    assert_eq!(instead, [Some(out[0][0]), Some(out[1][0])]);
+    assert!(faults[0].error.contains("number 7"), "{}", faults[0].error);
+    assert_eq!(loader.stats().bad_samples, 2);
+}
+
+#[test]
 fn when_every_substitute_is_bad_too_the_batch_fails() {
     let source = Numbers { bad: |_| true, ..numbers(10) };
     let config = Config { on_error: OnError::Substitute, ..Config::default() };
@@ -111,10 +126,52 @@ fn a_source_that_stalls_is_a_timeout_that_says_where_and_nothing_hangs() {
     let loader = loader(Numbers { delay, ..numbers(10) }, 2, Config::default());
     let run = loader.begin(0).unwrap();
     run.submit(&[2, 3]).unwrap();
-    let error = run.next(Some(Duration::from_millis(50))).unwrap_err();
-    assert_eq!(error.kind(), Kind::Timeout);
-    assert!(error.to_string().contains("number 2"), "{error}");
+    assert!(run.next(Some(Duration::from_millis(50))).unwrap().is_none());
+    let held = run.held_up_by();
+    assert!(held.contains("number 2"), "{held}");
     drop((run, loader));
+}
+
+#[test]
+fn a_sample_whose_own_store_timed_out_fails_its_batch_and_loses_no_other() {
+    let source = Numbers { bad: |index| index == 1, kind: Kind::Timeout, ..numbers(10) };
+    let loader = loader(source, 2, Config::default());
+    let run = loader.begin(0).unwrap();
+    (0..3).for_each(|index| run.submit(&[index]).unwrap());
+    assert_eq!(taken(&run).0.unwrap().indices, [0]);
+    let error = run.next(Some(Duration::from_mins(1))).unwrap_err();
+    assert_eq!(error.kind(), Kind::Timeout);
+    assert!(error.to_string().contains("number 1"), "{error}");
+    assert_eq!(taken(&run).0.unwrap().indices, [2]);
+}
+
+#[test]
+fn closing_a_run_wakes_whoever_waits_for_it() {
+    let delay = |_| Duration::from_hours(1);
+    let loader = loader(Numbers { delay, ..numbers(10) }, 1, Config::default());
+    let run = loader.begin(0).unwrap();
+    run.submit(&[0]).unwrap();
+    thread::scope(|scope| {
+        let waiting = scope.spawn(|| run.next(None).unwrap_err().kind());
+        // Whether it waits already or comes later: it is told.
+        run.close();
+        assert_eq!(waiting.join().unwrap(), Kind::Closed);
+    });
+    assert_eq!(run.submit(&[1]).unwrap_err().kind(), Kind::Closed);
+}
+
+#[test]
+fn asking_what_holds_a_batch_up_changes_nothing() {
+    let delay = |_| Duration::from_hours(1);
+    let loader = loader(Numbers { delay, ..numbers(10) }, 1, Config::default());
+    let run = loader.begin(0).unwrap();
+    run.submit(&[3]).unwrap();
+    for _ in 0..20 {
+        assert!(run.held_up_by().contains("number 3"));
+    }
+    assert_eq!(loader.stats().batches, 0);
+    run.close();
+    assert_eq!(run.held_up_by(), "");
 }
 
 #[test]
@@ -126,7 +183,7 @@ fn a_panic_in_a_recipe_is_an_error_of_its_sample() {
     let error = run.next(None).unwrap_err();
     assert_eq!(error.kind(), Kind::Internal);
     assert!(error.to_string().contains("number 777"), "{error}");
-    assert!(run.next(None).is_ok());
+    assert!(taken(&run).0.is_some());
 }
 
 #[test]
@@ -157,6 +214,30 @@ fn several_loaders_share_one_crew() {
             }
         });
     }
+}
+
+#[test]
+fn a_crew_grows_while_its_threads_are_held_up() {
+    let crew = Crew::new(1, Mode::Auto).unwrap();
+    let make = |source| {
+        let recipes = vec![Box::new(Pair) as Box<_>];
+        Loader::new(Arc::new(source), recipes, Config::default(), Arc::clone(&crew)).unwrap()
+    };
+    let stalled = make(Numbers { delay: |_| Duration::from_hours(1), ..numbers(1) });
+    let run = stalled.begin(0).unwrap();
+    run.submit(&[0]).unwrap();
+    crew.grow(2).unwrap();
+    assert_eq!(epoch(&make(numbers(8)), 0, &in_order(8, 4)).len(), 2);
+}
+
+#[test]
+fn one_sample_needs_no_thread_but_the_callers() {
+    let source = Arc::new(numbers(10));
+    let batch = alone(source.clone(), vec![Box::new(Pair)], 7).unwrap();
+    assert_eq!((&*batch.indices, &*batch.labels), (&[7][..], &[Label::Int(70)][..]));
+    assert_eq!(values(&batch)[0], 7);
+    let error = alone(source, vec![Box::new(Pair)], 10).unwrap_err();
+    assert_eq!(error.to_string(), "sample 10 is asked for, and there are 10");
 }
 
 #[test]

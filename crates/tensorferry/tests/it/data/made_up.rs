@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use tensorferry::data::batch::{Batch, Content};
 use tensorferry::data::chance::Chance;
-use tensorferry::data::loader::{Config, Crew, Loader, Mode};
+use tensorferry::data::loader::{Config, Crew, Fault, Handed, Loader, Mode, Run};
 use tensorferry::data::recipe::{Recipe, Scratch};
 use tensorferry::data::sample::{Field, Layout, Place, Raw};
 use tensorferry::data::source::{Label, Source};
@@ -20,11 +20,20 @@ pub struct Numbers {
     pub size: usize,
     pub fields: Vec<String>,
     pub bad: fn(usize) -> bool,
+    /// What is wrong with those.
+    pub kind: Kind,
     pub delay: fn(usize) -> Duration,
 }
 
 pub fn numbers(len: usize) -> Numbers {
-    Numbers { len, size: 8, fields: vec!["u64".into()], bad: |_| false, delay: |_| Duration::ZERO }
+    Numbers {
+        len,
+        size: 8,
+        fields: vec!["u64".into()],
+        bad: |_| false,
+        kind: Kind::Corrupt,
+        delay: |_| Duration::ZERO,
+    }
 }
 
 impl Source for Numbers {
@@ -51,7 +60,7 @@ impl Source for Numbers {
     fn fetch(&self, index: usize) -> Result<Raw> {
         thread::sleep((self.delay)(index));
         if (self.bad)(index) {
-            return Err(Error::new(Kind::Corrupt, "the sample is bad"));
+            return Err(Error::new(self.kind, "the sample is bad"));
         }
         let mut bytes = (index as u64).to_le_bytes().to_vec();
         bytes.resize(self.size, 0);
@@ -94,20 +103,35 @@ pub fn values(batch: &Batch) -> Vec<u64> {
     words.collect()
 }
 
+/// The next batch, however long it takes.
+pub fn taken(run: &Run) -> Handed {
+    run.next(None).unwrap().unwrap()
+}
+
 /// All batches of an epoch over `batches`, submitted a few at a time.
 pub fn epoch(loader: &Loader, epoch: u32, batches: &[Vec<u32>]) -> Vec<Vec<u64>> {
+    epoch_and_faults(loader, epoch, batches).0
+}
+
+/// The same, and what was wrong with samples.
+pub fn epoch_and_faults(
+    loader: &Loader,
+    epoch: u32,
+    batches: &[Vec<u32>],
+) -> (Vec<Vec<u64>>, Vec<Fault>) {
     let run = loader.begin(epoch).unwrap();
     let ahead = 5.min(batches.len());
     batches[..ahead].iter().for_each(|batch| run.submit(batch).unwrap());
-    let mut out = Vec::new();
+    let (mut out, mut faults) = (Vec::new(), Vec::new());
     for at in 0..batches.len() {
-        let (batch, _) = run.next(None).unwrap();
+        let (batch, told) = taken(&run);
+        faults.extend(told);
         out.extend(batch.as_ref().map(values));
         if let Some(more) = batches.get(at + ahead) {
             run.submit(more).unwrap();
         }
     }
-    out
+    (out, faults)
 }
 
 pub fn in_order(len: u32, batch: usize) -> Vec<Vec<u32>> {

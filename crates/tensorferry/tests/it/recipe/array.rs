@@ -211,6 +211,22 @@ fn a_damaged_archive_names_its_member() {
     assert!(error.to_string().contains("member: second"), "{error}");
 }
 
+#[test]
+fn one_changed_byte_in_a_stored_member_is_found_by_its_checksum() {
+    let members = [("first", volume(1, [1, 1, 1])), ("second", volume(1, [4, 5, 6]))];
+    let mut file = npz(&members, CompressionMethod::Stored);
+    let last = &members[1].1[members[1].1.len() - 16..];
+    let at = file.windows(16).position(|window| window == last).unwrap();
+    file[at + 3] ^= 1;
+    let recipe = recipe("npz", "[]");
+    for field in [stored(&file).field(0), Field::Memory(&file)] {
+        let error = prepare(&*recipe, field, chance(0)).unwrap_err();
+        assert_eq!(error.kind(), Kind::Corrupt);
+        let text = error.to_string();
+        assert!(text.contains("checksum") && text.contains("member: second"), "{text}");
+    }
+}
+
 proptest! {
     #[test]
     fn changed_files_give_an_array_or_an_error(

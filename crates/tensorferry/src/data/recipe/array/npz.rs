@@ -1,10 +1,13 @@
 //! `.npz` files: zip archives whose members are `.npy` files.
 //!
-//! A member that is stored as it is, is read straight from the archive. A compressed one is inflated
-//! into memory first, up to the size that the archive says and never beyond a limit.
+//! A member that is stored as it is, is read straight from the archive, once its checksum was found
+//! right: so all of it is read, even where a part is used (`.npy` files have no checksum, and only the
+//! part is read). A compressed one is inflated into memory first, up to the size that the archive says
+//! and never beyond a limit; the library checks it on the way.
 
 use std::io::{self, Read, Seek, SeekFrom};
 
+use crc_fast::{CrcAlgorithm, Digest};
 use zip::{CompressionMethod, ZipArchive};
 
 use crate::data::sample::Field;
@@ -14,6 +17,8 @@ use crate::error::{Error, Kind, Result};
 const INFLATED_BYTES_MAX: u64 = 8 << 30;
 /// More members than any sample has.
 const MEMBERS_MAX: usize = 1 << 16;
+/// Bytes that are checked at a time, of members that are still in their file.
+const CHECKED_BYTES: u64 = 1 << 18;
 
 /// Calls `each` with the name and the bytes of every member, in the archive's order.
 pub fn members(
@@ -30,8 +35,9 @@ pub fn members(
         let name = name.strip_suffix(".npy").unwrap_or(&name);
         let size = member.size();
         let result = match (member.compression(), member.data_start()) {
-            (CompressionMethod::Stored, Some(start)) => each(name, part(field, start, size)?),
-            _ => each(name, Field::Memory(&inflate(&mut member, size)?)),
+            (CompressionMethod::Stored, Some(start)) => part(field, start, size)
+                .and_then(|field| check(field, member.crc32()).and_then(|()| each(name, field))),
+            _ => inflate(&mut member, size).and_then(|bytes| each(name, Field::Memory(&bytes))),
         };
         result.map_err(|error| error.with("member", name))?;
     }
@@ -47,6 +53,29 @@ fn part(field: Field<'_>, start: u64, length: u64) -> Result<Field<'_>> {
             Field::Stored { file, start: first + start, len: length }
         }
     })
+}
+
+/// Refuses bytes that are not those of this CRC-32.
+fn check(field: Field<'_>, expected: u32) -> Result<()> {
+    let mut digest = Digest::new(CrcAlgorithm::Crc32IsoHdlc);
+    match field {
+        Field::Memory(bytes) => digest.update(bytes),
+        Field::Stored { len, .. } => {
+            let mut piece = vec![0; len.min(CHECKED_BYTES) as usize];
+            let mut at = 0;
+            while at < len {
+                let length = (len - at).min(CHECKED_BYTES) as usize;
+                field.read_at(at, &mut piece[..length])?;
+                digest.update(&piece[..length]);
+                at += length as u64;
+            }
+        }
+    }
+    if digest.finalize() as u32 != expected {
+        let message = "the bytes of a member of the .npz file do not match their checksum";
+        return Err(Error::new(Kind::Corrupt, message));
+    }
+    Ok(())
 }
 
 fn inflate(member: &mut impl Read, size: u64) -> Result<Vec<u8>> {

@@ -8,7 +8,9 @@ use super::score::Score;
 use crate::plan::simulate::activations::Simulator;
 
 /// Tensors that are moved at random when nothing makes the plan better.
-const SHAKEN_MAX: usize = 4;
+const SHAKEN_MAX: usize = 6;
+/// Of so many climbs, one is from another start and the others are from the best, shaken.
+const TURNS: usize = 4;
 /// Where the sequence of moves begins.
 const SEED: u64 = 0x5eed;
 
@@ -44,9 +46,15 @@ impl<'a> Climb<'a> {
         points.sort_by_key(|point| point.score);
         let mut best = points[0].clone();
         self.climb(&mut best);
-        while self.runs_left > 0 && best.score > Score::NOTHING_LEFT {
-            let mut other = best.clone();
-            self.shake(&mut other);
+        for turn in 1.. {
+            if self.runs_left == 0 || best.score == Score::NOTHING_LEFT {
+                break;
+            }
+            let mut other = if turn % TURNS == 0 {
+                points[turn / TURNS % points.len()].clone()
+            } else {
+                self.shaken(&best)
+            };
             self.climb(&mut other);
             if other.score < best.score {
                 best = other;
@@ -78,23 +86,18 @@ impl<'a> Climb<'a> {
         is_better
     }
 
-    /// Pairs of tensors that are kept for one another, until one makes the plan better.
+    /// Pairs of tensors at each distance, kept for one another, until a distance made the plan better.
     fn exchange_any(&mut self, point: &mut Point) -> bool {
         let count = point.places.len();
-        let (first, second) = (self.chance.below(count), self.chance.below(count));
-        for distance in 1..count {
-            for at in 0..count {
-                let tensor = (first + at) % count;
-                let from = (tensor + distance + second) % count;
-                let Some(places) = self.exchanged(point, tensor, from) else { continue };
-                let mut other = Point { places, score: point.score };
-                if self.accepts(&mut other) {
-                    *point = other;
-                    return true;
-                }
-                if self.runs_left == 0 {
-                    return false;
-                }
+        let (first, nearest) = (self.chance.below(count), self.chance.below(count));
+        for distance in (0..count).map(|at| (nearest + at) % count) {
+            let mut is_better = false;
+            for tensor in (0..count).map(|at| (first + at) % count) {
+                let other = self.exchanged(point, tensor, (tensor + distance) % count);
+                is_better |= other.is_some_and(|places| self.replaces(point, places));
+            }
+            if is_better || self.runs_left == 0 {
+                return is_better;
             }
         }
         false
@@ -124,7 +127,8 @@ impl<'a> Climb<'a> {
     }
 
     /// A few tensors elsewhere, whatever that costs.
-    fn shake(&mut self, point: &mut Point) {
+    fn shaken(&mut self, best: &Point) -> Point {
+        let mut point = best.clone();
         let count = point.places.len();
         for _ in 0..2 + self.chance.below(SHAKEN_MAX - 1) {
             let tensor = self.chance.below(count);
@@ -132,6 +136,7 @@ impl<'a> Climb<'a> {
             point.places[tensor] = elsewhere[self.chance.below(elsewhere.len())];
         }
         point.score = self.score(&point.places, Score::WORST);
+        point
     }
 
     fn elsewhere(&self, tensor: usize, place: Place) -> Vec<Place> {
@@ -145,6 +150,15 @@ impl<'a> Climb<'a> {
         let is_better = score < point.score;
         if is_better {
             point.score = score;
+        }
+        is_better
+    }
+
+    fn replaces(&mut self, point: &mut Point, places: Vec<Place>) -> bool {
+        let mut other = Point { places, score: point.score };
+        let is_better = self.accepts(&mut other);
+        if is_better {
+            *point = other;
         }
         is_better
     }

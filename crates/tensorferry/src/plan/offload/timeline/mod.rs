@@ -21,22 +21,30 @@ use super::profile::Profile;
 use crate::plan::simulate::activations::Simulator;
 
 /// Tensors of all simulated steps together: bounds the time of the search.
-pub const SIMULATED_TENSORS_MAX: usize = 3_000_000;
-/// Simulated steps of a search: at least, and at most.
-pub const RUNS: (usize, usize) = (300, 12_000);
+pub const SIMULATED_TENSORS_MAX: usize = 36_000_000;
+/// Simulated steps of a search: at least, and at most. All starts fit in the least.
+pub const RUNS: (usize, usize) = (128, 12_000);
+
+/// Tensors that are tried elsewhere to say why they are where they are; of the others it is only said that
+/// the search put them there.
+pub const WHYS_MAX: usize = 512;
 
 /// The best choices found, with their reasons. The budget is at least the minimum.
 pub(super) fn choose(profile: &Profile, budget: u64, simulator: &mut Simulator) -> Vec<Choice> {
-    let places = search(profile, budget, simulator);
-    why::explain(profile, &places, simulator)
+    let affordable = SIMULATED_TENSORS_MAX / profile.tensors.len().max(1);
+    let places = search(profile, budget, simulator, affordable.clamp(RUNS.0, RUNS.1));
+    why::explain(profile, &places, simulator, (affordable / 8).min(WHYS_MAX))
 }
 
-fn search(profile: &Profile, budget: u64, simulator: &mut Simulator) -> Vec<Place> {
-    let tensors = profile.tensors.len();
+pub(super) fn search(
+    profile: &Profile,
+    budget: u64,
+    simulator: &mut Simulator,
+    runs: usize,
+) -> Vec<Place> {
     if profile.bytes() <= budget {
-        return vec![Place::Keep; tensors];
+        return vec![Place::Keep; profile.tensors.len()];
     }
-    let runs = (SIMULATED_TENSORS_MAX / tensors.max(1)).clamp(RUNS.0, RUNS.1);
     let starts = starts::all(profile, budget, simulator);
     climb::Climb::new(profile, simulator, runs).best(starts)
 }
@@ -49,7 +57,7 @@ fn form(profile: &Profile, tensor: usize) -> Place {
     Place::Offload { encoded: smaller && seconds(true) <= seconds(false) }
 }
 
-/// The forms that may be best: of two that move equally fast or worse in both ways, the smaller.
+/// The forms that may be best: an encoded one that moves no slower either way is the only one.
 fn forms(profile: &Profile, tensor: usize) -> Vec<Place> {
     let first = form(profile, tensor);
     if !profile.tensors[tensor].is_compressible() {

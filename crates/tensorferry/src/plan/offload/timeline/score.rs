@@ -27,6 +27,9 @@ impl Score {
 
     /// A run that waits for longer is certainly worse.
     pub(super) fn stall_max(&self) -> f64 {
-        if *self == Self::WORST { f64::INFINITY } else { (self.stall_nanos + 1) as f64 / NANOS }
+        match self.stall_nanos.checked_add(1) {
+            Some(nanos) => nanos as f64 / NANOS,
+            None => f64::INFINITY,
+        }
     }
 }

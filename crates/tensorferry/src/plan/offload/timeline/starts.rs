@@ -9,7 +9,7 @@ use crate::plan::simulate::activations::Simulator;
 /// Parts of the budget up to which an order keeps tensors.
 const PARTS: u64 = 16;
 
-/// The paper's plan, everything offloaded, and what simple orders keep.
+/// The paper's plan, everything offloaded in either form, and what simple orders keep.
 pub(super) fn all(profile: &Profile, budget: u64, simulator: &mut Simulator) -> Vec<Vec<Place>> {
     let paper = paper::choose(profile, budget, simulator);
     let mut starts = vec![paper.into_iter().map(|choice| choice.place).collect()];
@@ -22,6 +22,7 @@ pub(super) fn all(profile: &Profile, budget: u64, simulator: &mut Simulator) -> 
         }
     }
     starts.push(everything);
+    starts.push(vec![Place::Offload { encoded: false }; profile.tensors.len()]);
     starts.dedup();
     starts
 }

@@ -6,13 +6,12 @@ use super::super::profile::Profile;
 use super::form;
 use crate::plan::simulate::activations::Simulator;
 
-/// Tensors that are tried elsewhere; of the others it is only said where they are.
-pub const TRIED_MAX: usize = 512;
-
+/// The reasons; the first `tried` tensors are tried elsewhere.
 pub(super) fn explain(
     profile: &Profile,
     places: &[Place],
     simulator: &mut Simulator,
+    tried: usize,
 ) -> Vec<Choice> {
     let all_fits = !places.iter().any(|place| place.is_offloaded());
     let came = simulator.run(places, f64::INFINITY, &mut ()).unwrap_or_default();
@@ -20,7 +19,7 @@ pub(super) fn explain(
     let mut choice = |(tensor, place): (usize, &Place)| {
         let why = if all_fits {
             "everything fits".to_owned()
-        } else if tensor >= TRIED_MAX {
+        } else if tensor >= tried {
             "part of the best plan that was found".to_owned()
         } else {
             let elsewhere = if place.is_offloaded() { Place::Keep } else { form(profile, tensor) };

@@ -26,7 +26,9 @@
 //! - A tensor that is needed before its write has completed is used where it lies; a write that has not
 //!   begun is called off.
 //! - A use waits for its tensor. If there is no room to read it, tensors that were read and not used yet are
-//!   dropped, those needed last first, and read again later.
+//!   dropped, those needed last first, and read again later. Here that never happens, so it is not
+//!   simulated: a tensor is needed before one that was read already only if its own write completed since,
+//!   which left room for it, and then it was read at once. A runtime that decides later may have to.
 //! - Memory of a tensor is free after its last use, or when its write ends if that is later. What was read
 //!   is held between its uses. What is never used is held to the end, unless it was written.
 //! - At one moment a transfer completes first, then the disk begins its next, then compute goes on.

@@ -142,7 +142,7 @@ impl<W: Watch> Run<'_, W> {
             self.compute(step.at + self.came.stall());
             self.wait(step.event)?;
             self.happen(step.event);
-            self.dispatch(None);
+            self.dispatch();
         }
         if let Some(open) = self.transfer {
             self.watch.span(open.doing(), open.from, open.until);
@@ -159,7 +159,7 @@ impl<W: Watch> Run<'_, W> {
             && transfer.until <= until
         {
             self.complete(transfer);
-            self.dispatch(None);
+            self.dispatch();
         }
         self.now = until;
         let doing = if self.turned { Doing::Backward } else { Doing::Forward };
@@ -170,12 +170,10 @@ impl<W: Watch> Run<'_, W> {
     fn wait(&mut self, event: Event) -> Result<(), Stuck> {
         let from = self.now;
         while let Some(tensor) = self.lacks(event) {
-            if self.transfer.is_none() {
-                self.dispatch(matches!(event, Event::Use(_)).then_some(tensor));
-            }
+            // The disk is idle only if there is nothing that it could do.
             let transfer = self.transfer.ok_or(Stuck::NoRoom(tensor))?;
             self.complete(transfer);
-            self.dispatch(matches!(event, Event::Use(_)).then_some(tensor));
+            self.dispatch();
         }
         let waited = self.now - from;
         if waited > 0.0 {
@@ -240,7 +238,7 @@ impl<W: Watch> Run<'_, W> {
         match self.states[tensor] {
             State::Leaving => {
                 self.give(tensor, State::OnDisk);
-                self.read_again(tensor);
+                self.look_again(tensor);
             }
             State::LeavingUsed => self.states[tensor] = State::Held,
             State::LeavingDone => self.give(tensor, State::Nowhere),
@@ -248,22 +246,17 @@ impl<W: Watch> Run<'_, W> {
         }
     }
 
-    /// Gives the disk its next work, if it has none. `needed` is what compute waits for.
-    fn dispatch(&mut self, needed: Option<usize>) {
+    /// Gives the disk its next work, if it has none.
+    fn dispatch(&mut self) {
         if self.transfer.is_some() {
             return;
         }
-        if let Some(tensor) = self.to_read() {
-            if needed == Some(tensor) {
-                self.make_room(tensor);
-            }
-            if self.fits(tensor) {
-                self.take(tensor);
-                self.states[tensor] = State::Coming;
-                let moved = self.costs[tensor].moved(self.places[tensor]);
-                self.came.read_bytes += moved.stored_bytes;
-                return self.begin(tensor, true, moved.read_seconds);
-            }
+        if let Some(tensor) = self.first_away().filter(|tensor| self.fits(*tensor)) {
+            self.take(tensor);
+            self.states[tensor] = State::Coming;
+            let moved = self.costs[tensor].moved(self.places[tensor]);
+            self.came.read_bytes += moved.stored_bytes;
+            return self.begin(tensor, true, moved.read_seconds);
         }
         while let Some(tensor) = self.line.pop_front() {
             if self.states[tensor] == State::InLine {
@@ -281,7 +274,7 @@ impl<W: Watch> Run<'_, W> {
     }
 
     /// What is on disk and needed first. Nothing in forward.
-    fn to_read(&mut self) -> Option<usize> {
+    fn first_away(&mut self) -> Option<usize> {
         let needed = self.course.needed();
         while let Some(tensor) = needed.get(self.next_read) {
             if self.states[*tensor] == State::OnDisk {
@@ -292,23 +285,10 @@ impl<W: Watch> Run<'_, W> {
         None
     }
 
-    fn read_again(&mut self, tensor: usize) {
+    /// What is written in backward may be needed before what is read next.
+    fn look_again(&mut self, tensor: usize) {
         if let Some(rank) = self.ranks[tensor].filter(|_| self.turned) {
             self.next_read = self.next_read.min(rank);
-        }
-    }
-
-    /// Drops what was read and is not needed yet, the last needed first.
-    fn make_room(&mut self, wanted: usize) {
-        let needed = self.course.needed();
-        for tensor in needed.iter().rev() {
-            if self.fits(wanted) {
-                return;
-            }
-            if self.states[*tensor] == State::Back {
-                self.give(*tensor, State::OnDisk);
-                self.read_again(*tensor);
-            }
         }
     }
 

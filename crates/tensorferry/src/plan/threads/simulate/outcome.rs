@@ -32,10 +32,4 @@ impl Outcome {
         let slowest = steps.iter().copied().fold(0.0, f64::max);
         slowest - steps.iter().copied().fold(slowest, f64::min)
     }
-
-    /// Batches of all consumers trained on in a span of time, by second.
-    pub fn rate(&self, from: f64, to: f64) -> f64 {
-        let within = |at: &&f64| (from..to).contains(*at);
-        self.trained.iter().flatten().filter(within).count() as f64 / (to - from)
-    }
 }

@@ -9,6 +9,9 @@
 //!   with its distance, so it moves the level little and leaves the doubt large: another look soon.
 //! - A few such values in a row, on one side, are no accident: the level *jumps* to their mean, and the
 //!   caller spreads the news. So does a single one far *below*: nothing makes a disk faster by accident.
+//! - The *first* value of a class is no surprise, however far it lies: before it there was only a guess
+//!   from other sizes, and those know of no cliff. The guess is doubted as far as it was wrong, so the
+//!   value outweighs it at once; the doubt that remains says that it may have been an outlier.
 
 use serde::{Deserialize, Serialize};
 
@@ -119,9 +122,10 @@ impl Estimate {
 
     /// Takes a value in.
     pub(super) fn follow(&mut self, value: f64, tick: u64) -> Moved {
-        if self.values > 0 {
-            self.age(tick);
+        if self.values == 0 {
+            return self.begin(value, tick);
         }
+        self.age(tick);
         let step = value - self.level;
         let spread = self.variance + self.noise;
         self.values += 1;
@@ -134,17 +138,32 @@ impl Estimate {
         let fell = step < -FALL * spread.sqrt();
         let step = if fell { step } else { step.clamp(-bound, bound) };
         self.learn_noise(step.clamp(-bound, bound));
-        let noise = self.noise_of(step);
-        let (spread, wandered) = (self.variance + noise, self.variance - self.settled);
-        self.level += self.variance / spread * step;
-        self.variance = (self.variance * noise / spread).min(DOUBT_MAX);
-        self.settled = self.variance;
-        self.home =
-            if self.values == 1 { self.level } else { self.level.min(self.home + HOMESICK) };
+        let wandered = self.variance - self.settled;
+        let spread = self.update(step);
+        self.home = self.level.min(self.home + HOMESICK);
         if fell {
             return Moved::Jumped { by: self.level - before, from: tick };
         }
         Moved::Followed { step, spread, wandered, surprise }
+    }
+
+    /// Takes the first value in.
+    fn begin(&mut self, value: f64, tick: u64) -> Moved {
+        let step = value - self.level;
+        self.variance = self.variance.max(step * step);
+        let spread = self.update(step);
+        (self.home, self.seen, self.values) = (self.level, tick, 1);
+        Moved::Followed { step, spread, wandered: 0.0, surprise: None }
+    }
+
+    /// Kalman's step; gives the variance of the value around the level before.
+    fn update(&mut self, step: f64) -> f64 {
+        let noise = self.noise_of(step);
+        let spread = self.variance + noise;
+        self.level += self.variance / spread * step;
+        self.variance = (self.variance * noise / spread).min(DOUBT_MAX);
+        self.settled = self.variance;
+        spread
     }
 
     /// What stands above may be an outlier, the more so the further, and never tells all.

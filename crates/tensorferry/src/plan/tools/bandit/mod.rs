@@ -29,7 +29,8 @@
 //! *Sizes.* Each tool has a line, a latency and a bandwidth, fitted over all its classes; one that was
 //! not tried takes the machine's, which follows from the other tools (`line.rs`, `belief.rs`). A class
 //! without values of its own starts on the line, corrected by how far the nearest classes lie off it.
-//! When a tool's estimate wanders, the stale ones of its neighbours wander along.
+//! When a tool's estimate wanders, the stale ones of its neighbours wander along. Lines know of no cliff:
+//! a class's first value is believed against them at once, not only when it has come three times.
 //!
 //! *Drift.* A few surprises in a row, at one size or over neighbouring ones, are a jump. It shakes the
 //! other estimates of the situation that were not seen since: their levels shift by a part and their

@@ -134,6 +134,19 @@ fn first_looks_come_where_they_are_cheap_and_large_sizes_learn_from_them() {
 }
 
 #[test]
+fn a_cliff_behind_everything_seen_is_believed_at_once() {
+    // Numpy is the fastest by far, up to where it falls off.
+    let mut bandit = Bandit::default();
+    for power in [20, 22, 24, 27] {
+        write(&mut bandit, 1 << power, 40, |tool| {
+            f64::from(1 << power) * [2.0, 2.5, 0.0, 4.0, 1.0][tool as usize] * 1e-9 + 1e-3
+        });
+    }
+    let large = write(&mut bandit, 1 << 30, 16, |tool| [2.0, 2.5, 0.0, 4.0, 8.0][tool as usize]);
+    assert_eq!(large[Tool::Numpy as usize], 1, "{large:?}");
+}
+
+#[test]
 fn a_first_look_at_a_large_object_waits_until_its_share_was_spent() {
     let mut bandit = Bandit::default();
     let (mut spent, mut extra) = (0.0, 0.0);

@@ -18,6 +18,9 @@ pub(super) mod synthetic;
 #[cfg(not(loom))]
 mod tests;
 mod trace;
+#[cfg(test)]
+#[cfg(not(loom))]
+mod variations;
 
 pub use self::comparison::{Comparison, Policy, Shares};
 pub use self::trace::{Step, Times, Trace};
