@@ -68,7 +68,7 @@ def train(around: AbstractContextManager[object], pictures: torch.Tensor) -> Non
         optimizer.zero_grad()
         with around:
             loss = nn.functional.cross_entropy(model(pictures), labels)
-        loss.backward()
+        loss.backward()  # type: ignore[no-untyped-call]
         optimizer.step()
         took = time.perf_counter() - start
         print(f"    step {step + 1}: loss {loss.item():.4f}, {took:.1f} s", flush=True)
