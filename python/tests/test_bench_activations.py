@@ -138,4 +138,5 @@ def test_the_peak_of_a_process_stays() -> None:
     most = memory.peak()
     assert most >= memory.resident() - (8 << 20)
     del held
-    assert memory.peak() >= most
+    # The kernel counts pages of each thread a few at a time.
+    assert memory.peak() >= most - (8 << 20)

@@ -100,7 +100,7 @@ def train(request: dict[str, Any]) -> dict[str, Any]:
             loss = forward(model, batch)
         loss.backward()
         optimizer.step()
-        losses.append(float(loss))
+        losses.append(loss.item())
     inputs, targets = task.batch(HELD_OUT)
     with torch.no_grad():
         right = (model.eval()(inputs).argmax(1) == targets).float().mean()
