@@ -15,8 +15,9 @@ from typing import Any
 
 import pytest
 
-from tensorferry._bench_data import pictures, usage
-from tensorferry._bench_data.child import Child
+from tensorferry._bench import usage
+from tensorferry._bench.child import Child
+from tensorferry._bench_data import pictures
 from tensorferry._bench_data.loaders import LOADERS, random_crop
 
 COMMAND = [sys.executable, "-P", "-m", "tensorferry._bench_data", "--set", "tiny"]

@@ -16,6 +16,7 @@ ROOT = Path(__file__).resolve().parents[2]
         ("README.md", 4, "can't open file (file: missing.bin): No such file"),
         ("docs/checkpoints.md", 5, "saved 0."),
         ("docs/data.md", 4, "samples/s"),
+        ("docs/activations.md", 3, "drive writes a day"),
     ],
 )
 def test_every_python_snippet_of_a_document_works(

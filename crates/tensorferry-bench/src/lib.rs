@@ -6,7 +6,7 @@
 
 pub mod checkpoint;
 pub mod codec;
-pub mod data;
+pub mod contests;
 pub mod date;
 pub mod io;
 pub mod machine;

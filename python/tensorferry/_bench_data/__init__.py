@@ -1,14 +1,9 @@
 """The Python side of ``tensorferry bench data``: loaders beside one another.
 
-Private. The command starts this package and reads lines of JSON from it: which versions are here,
-what is done next, and a table for each contest::
+Private. How it is run and what it tells is in :mod:`tensorferry._bench`::
 
-    __main__  arguments, lines            scale     how much of everything
-    bench     the directory, the steps    table     what a contest came to
-    contest   rounds and turns            child     a process for each contestant
-    cases     what a child can do         usage     processor time and memory of processes
     pictures  files to load               loaders   ours and the rivals', as users write them
-    images  arrays  slow  consumers       the workloads, each with its cases
+    scale     how much of everything      images  arrays  slow  consumers: the workloads
 
 What is the same for all contestants: each lives in a process of its own; a turn makes a new loader
 and closes it; the files are in the page cache; a batch is float32 in torch tensors, and nobody

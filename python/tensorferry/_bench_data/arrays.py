@@ -8,12 +8,12 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
+from tensorferry._bench.bench import Bench
+from tensorferry._bench.cases import case
+from tensorferry._bench.contest import Entry, Measures, hold
+from tensorferry._bench.table import Measure, Role, Table
 from tensorferry._bench_data import pictures
-from tensorferry._bench_data.bench import Bench
-from tensorferry._bench_data.cases import case
-from tensorferry._bench_data.contest import Entry, Measures, hold
 from tensorferry._bench_data.scale import Scale
-from tensorferry._bench_data.table import Measure, Role, Table
 
 SPEED: Measures = {
     "bytes_per_second": Measure("bytes", "bytes_per_second", "more"),
@@ -35,7 +35,7 @@ def steps(scale: Scale) -> int:
     return len(arrays.sizes) * (1 + len(ENTRIES) * len(arrays.batches) * arrays.rounds)
 
 
-def run(bench: Bench) -> None:
+def run(bench: Bench[Scale]) -> None:
     """A table for each size and batch."""
     scale = bench.scale.arrays
     for size in scale.sizes:

@@ -9,13 +9,13 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from tensorferry._bench.bench import Bench
+from tensorferry._bench.cases import case
+from tensorferry._bench.contest import Entry, Measures, hold
+from tensorferry._bench.table import Measure, Table
 from tensorferry._bench_data import pictures
-from tensorferry._bench_data.bench import Bench
-from tensorferry._bench_data.cases import case
-from tensorferry._bench_data.contest import Entry, Measures, hold
 from tensorferry._bench_data.loaders import MEAN, SIDE, STD
 from tensorferry._bench_data.scale import Scale
-from tensorferry._bench_data.table import Measure, Table
 
 GAPS: Measures = {
     "step_gap": Measure("gap a step", "seconds", "less"),
@@ -33,7 +33,7 @@ def steps(scale: Scale) -> int:
     return 1 + len(MODES) * scale.consumers.rounds
 
 
-def run(bench: Bench) -> None:
+def run(bench: Bench[Scale]) -> None:
     """The table."""
     scale = bench.scale.consumers
     bench.step("making pictures of two sizes")

@@ -7,14 +7,14 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from tensorferry._bench.bench import Bench
+from tensorferry._bench.cases import case
+from tensorferry._bench.contest import Entry, Measures, hold
+from tensorferry._bench.table import Measure, Table
+from tensorferry._bench.usage import Peak, cpu_seconds, pss
 from tensorferry._bench_data import pictures
-from tensorferry._bench_data.bench import Bench
-from tensorferry._bench_data.cases import case
-from tensorferry._bench_data.contest import Entry, Measures, hold
 from tensorferry._bench_data.loaders import LOADERS, SIDE, Loader
 from tensorferry._bench_data.scale import Images, Scale
-from tensorferry._bench_data.table import Measure, Table
-from tensorferry._bench_data.usage import Peak, cpu_seconds, pss
 
 NAMES = {
     "ferry": "tensorferry, 2 threads",
@@ -45,7 +45,7 @@ def steps(scale: Scale) -> int:
     return 1 + len(LOADERS) * (scale.images.rounds + 1)
 
 
-def run(bench: Bench) -> None:
+def run(bench: Bench[Scale]) -> None:
     """Both tables."""
     size = bench.scale.images
     bench.step("making pictures")
@@ -64,7 +64,7 @@ def run(bench: Bench) -> None:
     bench.show(memory_table(bench, size, short))
 
 
-def memory_table(bench: Bench, size: Images, root: Path) -> Table:
+def memory_table(bench: Bench[Scale], size: Images, root: Path) -> Table:
     """In processes of their own."""
     entries = entries_for("images.memory", {"root": str(root), **asdict(size)})
     note = f"PSS of all processes over {size.memory_epochs} epochs of {size.memory_batches} batches"

@@ -12,12 +12,12 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+from tensorferry._bench.bench import Bench
+from tensorferry._bench.cases import case, describe
+from tensorferry._bench.contest import Entry, Measures, once
+from tensorferry._bench.table import Measure, Row, Table
 from tensorferry._bench_data import pictures
-from tensorferry._bench_data.bench import Bench
-from tensorferry._bench_data.cases import case, describe
-from tensorferry._bench_data.contest import Entry, Measures, once
 from tensorferry._bench_data.scale import Scale, Slow
-from tensorferry._bench_data.table import Measure, Row, Table
 
 EPOCHS: Measures = {
     "seconds": Measure("epoch", "seconds", "less"),
@@ -32,7 +32,7 @@ def steps(_scale: Scale) -> int:
     return 1 + 2 * len(POLICIES)
 
 
-def run(bench: Bench) -> None:
+def run(bench: Bench[Scale]) -> None:
     """A table for each policy; the first has the bound too."""
     scale = bench.scale.slow
     bench.step("making files")

@@ -115,6 +115,17 @@ impl Canvas {
         ));
     }
 
+    /// A line through points; those that are no numbers are left out.
+    pub fn path(&mut self, points: &[(f64, f64)], paint: Paint) {
+        let finite = points.iter().filter(|(x, y)| x.is_finite() && y.is_finite());
+        let points: Vec<String> =
+            finite.map(|(x, y)| format!("{},{}", Number(*x), Number(*y))).collect();
+        let (points, class) = (points.join(" "), class(paint));
+        self.add(format_args!(
+            r#"<polyline points="{points}" class="{class} stroke" style="fill: none; stroke-width: 1.6"/>"#
+        ));
+    }
+
     /// A filled shape with these corners.
     pub fn polygon(&mut self, corners: &[(f64, f64)], paint: Paint) {
         let corner = |(x, y): &(f64, f64)| format!("{},{}", Number(*x), Number(*y));

@@ -10,7 +10,9 @@
 mod bars;
 mod canvas;
 mod lanes;
+mod lines;
 
 pub use bars::{Bar, Bars, Group, Value, shortened};
 pub use canvas::{Anchor, Canvas, Paint, Text};
 pub use lanes::{Block, Curve, Lane, Lanes, Section};
+pub use lines::{Line, Lines};

@@ -1,33 +1,23 @@
 //! `tensorferry bench data`.
 
-use std::path::PathBuf;
-
 use clap::ValueEnum;
 use tensorferry::Result;
-use tensorferry_bench::data::{Plan, run as measure};
+use tensorferry_bench::contests::DATA;
 
+use super::contests::Contests;
 use crate::Env;
-use crate::output::{show, write_figure};
-use crate::progress::Progress;
 
 /// Load pictures and arrays, beside torch, DALI, SPDL and `WebDataset`; needs Python with torch
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// A directory for the files that are loaded; what is made there is removed again
-    #[arg(long, value_name = "DIRECTORY", default_value = ".")]
-    path: PathBuf,
+    #[command(flatten)]
+    contests: Contests,
     /// How much of everything
     #[arg(long, default_value = "quick")]
     set: Set,
     /// Only this workload; may be given several times
     #[arg(long, value_name = "WORKLOAD")]
     only: Vec<Workload>,
-    /// Draw the figures into this file, as SVG
-    #[arg(long, value_name = "FILE")]
-    plot: Option<PathBuf>,
-    /// Print a document for programs, with all samples
-    #[arg(long)]
-    json: bool,
 }
 
 #[derive(Debug, Clone, Copy, ValueEnum)]
@@ -54,23 +44,5 @@ enum Workload {
 }
 
 pub(crate) fn run(args: &Args, env: &Env) -> Result<()> {
-    let plan = Plan {
-        directory: args.path.clone(),
-        python: env.interpreter().to_owned(),
-        command: std::env::args_os().map(|arg| arg.to_string_lossy().into_owned()).collect(),
-        set: name(&args.set),
-        only: args.only.iter().map(name).collect(),
-    };
-    let mut progress = Progress::new();
-    let report = measure(&plan, &mut |what, done| progress.show(what, done))?;
-    drop(progress);
-    if let Some(file) = &args.plot {
-        write_figure(file, &report.chart().draw())?;
-    }
-    show(&report, args.json)
-}
-
-/// As it is written on the command line, and read by Python.
-fn name(value: &impl ValueEnum) -> String {
-    value.to_possible_value().map_or_else(String::new, |value| value.get_name().to_owned())
+    args.contests.run(DATA, &args.set, &args.only, env).map(drop)
 }

@@ -1,7 +1,9 @@
 //! `tensorferry bench`: how fast this machine is, with tensorferry and with its rivals.
 
+mod activations;
 mod checkpoint;
 mod codec;
+mod contests;
 mod data;
 mod io;
 mod tools;
@@ -23,6 +25,7 @@ enum What {
     Codec(codec::Args),
     Checkpoint(checkpoint::Args),
     Data(data::Args),
+    Activations(activations::Args),
     Tools(tools::Args),
 }
 
@@ -32,6 +35,7 @@ pub(crate) fn run(args: &Args, env: &Env) -> Result<()> {
         What::Codec(args) => codec::run(args),
         What::Checkpoint(args) => checkpoint::run(args, env),
         What::Data(args) => data::run(args, env),
+        What::Activations(args) => activations::run(args, env),
         What::Tools(args) => tools::run(args, env),
     }
 }

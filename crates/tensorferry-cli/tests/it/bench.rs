@@ -364,6 +364,48 @@ fn a_benchmark_of_loaders_that_dies_in_between_is_an_error_and_leaves_nothing() 
     assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 0, "something was left behind");
 }
 
+/// A benchmark of activations that measures nothing.
+const PRETENDED_TRAINING: &str = r#"#!/bin/sh
+echo '{"hello":{"directory":"'"$5"'","versions":{"python":"3.99","torch":"9.8"}}}'
+echo '{"table":{"name":"mlp","note":"deep","absent":null,
+"measures":[{"name":"step","unit":"seconds","better":"less"}],
+"findings":[{"what":"ours / plain","value":1.04,"aim":"at most 1.10","met":true},
+{"what":"by hand / ours","value":1.2,"aim":"at least 1.30","met":false},
+{"what":"memory","value":0.3,"aim":null,"met":null}],
+"rows":[{"name":"tensorferry","role":"ours","absent":null,"values":{"step":[2.6]}},
+{"name":"plain training","role":"limit","absent":null,"values":{"step":[2.5]}}]}}' | /bin/tr -d '\n'
+echo
+echo '{"curves":{"name":"loss of each step","note":"noisy","across":"steps","up":"loss",
+"curves":[{"name":"half","role":"ours","values":[2.0,1.0,0.5]}]}}' | /bin/tr -d '\n'
+echo
+echo '{"end":{}}'
+"#;
+
+#[test]
+fn training_is_told_with_what_it_was_measured_for_and_its_losses_are_drawn() {
+    let (directory, programs) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    add_program(programs.path(), "python3", PRETENDED_TRAINING);
+    let figure = programs.path().join("loss.svg");
+    let mut command = tensorferry(&["bench", "activations", "--path"]);
+    command.arg(directory.path()).env("PATH", programs.path());
+    command.args(["--plot-loss", figure.to_str().unwrap()]);
+    let ended = ended(command);
+    assert_eq!((ended.code, ended.stderr.as_str()), (Some(0), ""));
+    for text in [
+        "set: small",
+        "- ours / plain: 1.04 (aim: at most 1.10: met)",
+        "- by hand / ours: 1.20 (aim: at least 1.30: missed)",
+        "- memory: 0.30\n",
+        "half: loss from 2.0000 to 0.5000, 3 of steps",
+    ] {
+        assert!(ended.stdout.contains(text), "{text}: {}", ended.stdout);
+    }
+    let drawing = fs::read_to_string(&figure).unwrap();
+    for text in ["Activations on disk: loss of each step", "<polyline", ">half<", "steps: 3"] {
+        assert!(drawing.contains(text), "{text}: {drawing}");
+    }
+}
+
 #[test]
 fn arguments_that_make_no_sense_are_errors_that_say_what_would() {
     for (args, error) in [

@@ -14,7 +14,7 @@ import sys
 import warnings
 from typing import Any
 
-from tensorferry._bench_data.cases import describe, find
+from tensorferry._bench.cases import describe, find
 
 END_SECONDS = 60
 
@@ -22,9 +22,10 @@ END_SECONDS = 60
 class Child:
     """The parent's end."""
 
-    def __init__(self) -> None:
+    def __init__(self, **environment: str) -> None:
         self._process = subprocess.Popen(
-            [sys.executable, "-P", "-m", "tensorferry._bench_data.child"],
+            [sys.executable, "-P", "-m", "tensorferry._bench.child"],
+            env=os.environ | environment,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,

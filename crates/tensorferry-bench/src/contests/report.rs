@@ -7,12 +7,17 @@ use std::path::PathBuf;
 use serde::Serialize;
 use tensorferry::Size;
 
+use super::Suite;
+use super::curves::Curves;
 use super::table::Table;
 use crate::machine::Machine;
 
 /// A run.
 #[derive(Debug, Clone, Serialize)]
 pub struct Report {
+    /// Of what.
+    #[serde(skip)]
+    pub suite: Suite,
     /// Where.
     pub machine: Machine,
     /// When.
@@ -27,6 +32,8 @@ pub struct Report {
     pub versions: BTreeMap<String, Option<String>>,
     /// A table a contest.
     pub tables: Vec<Table>,
+    /// Figures of values that follow one another.
+    pub curves: Vec<Curves>,
 }
 
 impl Report {
@@ -53,6 +60,7 @@ impl fmt::Display for Report {
         writeln!(f, "{}", self.programs())?;
         writeln!(f, "directory: {}, set: {}, {}", self.directory.display(), self.set, self.date)?;
         write!(f, "medians, turns alternate; ratio: the first row's figure over this row's")?;
-        self.tables.iter().try_for_each(|table| write!(f, "\n\n{table}"))
+        self.tables.iter().try_for_each(|table| write!(f, "\n\n{table}"))?;
+        self.curves.iter().try_for_each(|curves| write!(f, "\n\n{curves}"))
     }
 }

@@ -8,8 +8,8 @@ use std::time::Duration;
 use serde::Deserialize;
 use tensorferry::Result;
 
-use super::Plan;
 use super::table::Told;
+use super::{Curves, Plan};
 use crate::python::{Python, sweep};
 
 /// Between two lines lies at most one turn of one contestant.
@@ -43,6 +43,8 @@ pub(super) enum Message {
     Step { what: String, done: f64 },
     /// What a contest came to.
     Table(Told),
+    /// Values that follow one another.
+    Curves(Curves),
     /// That was all.
     End {},
 }
@@ -54,7 +56,7 @@ impl Worker {
         for name in &plan.only {
             arguments.extend(["--only".into(), name.into()]);
         }
-        let mut process = Python::start(&plan.python, "tensorferry._bench_data", arguments)?;
+        let mut process = Python::start(&plan.python, plan.suite.module, arguments)?;
         let First { hello } = process.greet(&plan.python)?;
         Ok(Self { process, hello })
     }

@@ -1,8 +1,9 @@
 //! The report as a figure: a group for each measure of each contest.
 
+use super::curves::{Curve, Curves};
 use super::report::Report;
 use super::table::{Better, Measure, Role, Row, Table};
-use crate::plot::{Bar, Bars, Group, Paint, Value, shortened};
+use crate::plot::{Bar, Bars, Group, Line, Lines, Paint, Value, shortened};
 use crate::sample::Samples;
 
 /// What a line of notes holds.
@@ -17,9 +18,34 @@ impl Report {
         notes.extend(wrapped(&format!("{}, {}", self.programs(), self.date)));
         notes.push(reading.into());
         Bars {
-            title: "Data loaders".into(),
+            title: self.suite.title.into(),
             notes,
             groups: self.tables.iter().flat_map(groups).collect(),
+        }
+    }
+
+    /// The figure of values that follow one another, if there are any.
+    pub fn curves_chart(&self) -> Option<Lines> {
+        self.curves.first().map(|curves| curves.chart(self))
+    }
+}
+
+impl Curves {
+    /// The figure, which says where it was measured.
+    fn chart(&self, report: &Report) -> Lines {
+        let line = |curve: &Curve| Line {
+            name: curve.name.clone(),
+            values: curve.values.clone(),
+            paint: paint(curve.role),
+        };
+        let mut notes = vec![self.note.clone(), report.place()];
+        notes.extend(wrapped(&format!("{}, {}", report.programs(), report.date)));
+        Lines {
+            title: format!("{}: {}", report.suite.title, self.name),
+            notes,
+            across: self.across.clone(),
+            up: self.up.clone(),
+            lines: self.curves.iter().map(line).collect(),
         }
     }
 }
@@ -59,12 +85,16 @@ fn direction(better: Better) -> &'static str {
     }
 }
 
-fn bar(row: &Row, place: usize, measure: &Measure) -> Bar {
-    let paint = match row.role {
+fn paint(role: Role) -> Paint {
+    match role {
         Role::Ours => Paint::Highlight,
         Role::Rival => Paint::Plain,
         Role::Limit => Paint::Limit,
-    };
+    }
+}
+
+fn bar(row: &Row, place: usize, measure: &Measure) -> Bar {
+    let paint = paint(row.role);
     let Some(cell) = &row.cells[place] else {
         let label = row.absent.as_ref().map_or_else(String::new, |why| format!("absent: {why}"));
         return Bar { name: row.name.clone(), value: None, label: shortened(&label), paint };

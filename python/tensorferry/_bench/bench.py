@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, Generic, TypeVar
 
-from tensorferry._bench_data.scale import Scale
-from tensorferry._bench_data.table import Table
+from tensorferry._bench.table import Curves, Table
+
+S = TypeVar("S")
+"""How much of everything: what a package of workloads calls its scale."""
 
 
-class Bench:
+class Bench(Generic[S]):
     """What every workload is given."""
 
-    def __init__(self, directory: Path, scale: Scale, steps: int, out: IO[str]) -> None:
+    def __init__(self, directory: Path, scale: S, steps: int, out: IO[str]) -> None:
         self.directory = directory
         self.scale = scale
         self._steps, self._done, self._out = steps, 0, out
@@ -23,9 +25,9 @@ class Bench:
         self.say(step={"what": what, "done": min(self._done / max(self._steps, 1), 1.0)})
         self._done += 1
 
-    def show(self, table: Table) -> None:
-        """Hands a table over."""
-        self.say(table=table.plain())
+    def show(self, told: Table | Curves) -> None:
+        """Hands a table or a figure over."""
+        self.say(**{"curves" if isinstance(told, Curves) else "table": told.plain()})
 
     def say(self, **message: Any) -> None:
         """One line."""

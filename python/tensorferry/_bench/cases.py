@@ -8,13 +8,22 @@ from typing import Any, TypeAlias
 
 Case: TypeAlias = Callable[[dict[str, Any]], dict[str, Any]]
 
-WORKLOADS = ("images", "arrays", "slow", "consumers")
+HOMES = {
+    "images": "_bench_data.images",
+    "arrays": "_bench_data.arrays",
+    "slow": "_bench_data.slow",
+    "consumers": "_bench_data.consumers",
+    "training": "_bench_activations.training",
+    "batch": "_bench_activations.batch",
+    "loss": "_bench_activations.loss",
+}
+"""Where the cases are that begin with a name."""
 
 _CASES: dict[str, Case] = {}
 
 
 def case(name: str) -> Callable[[Case], Case]:
-    """Makes a function known under the name by which it is asked for: ``workload.what``."""
+    """Makes a function known under the name by which it is asked for: ``home.what``."""
 
     def known(function: Case) -> Case:
         _CASES[name] = function
@@ -24,10 +33,10 @@ def case(name: str) -> Callable[[Case], Case]:
 
 
 def find(name: str) -> Case:
-    """The case, from the module of its workload."""
-    workload = name.partition(".")[0]
-    if workload in WORKLOADS:
-        importlib.import_module(f"tensorferry._bench_data.{workload}")
+    """The case, from the module that it is in."""
+    home = HOMES.get(name.partition(".")[0])
+    if home is not None:
+        importlib.import_module(f"tensorferry.{home}")
     if name not in _CASES:
         raise LookupError(f"no such case: {name}")
     return _CASES[name]

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from tensorferry._bench_data.bench import Bench
-from tensorferry._bench_data.child import Child
-from tensorferry._bench_data.table import Measure, Role, Row
+from tensorferry._bench.bench import Bench
+from tensorferry._bench.child import Child
+from tensorferry._bench.table import Measure, Role, Row
 
 
 @dataclass(frozen=True)
@@ -26,7 +26,7 @@ Measures = dict[str, Measure]
 
 
 def hold(
-    bench: Bench, contest: str, entries: Sequence[Entry], rounds: int, measures: Measures
+    bench: Bench[Any], contest: str, entries: Sequence[Entry], rounds: int, measures: Measures
 ) -> list[Row]:
     """Everybody has a turn in each round, in a process that lives for all of them."""
     rows = [Row(entry.name, entry.role) for entry in entries]
@@ -45,7 +45,9 @@ def hold(
     return rows
 
 
-def once(bench: Bench, contest: str, entry: Entry, row: Row, measures: Measures) -> dict[str, Any]:
+def once(
+    bench: Bench[Any], contest: str, entry: Entry, row: Row, measures: Measures
+) -> dict[str, Any]:
     """A turn in a process of its own, which finds nothing that an earlier one left."""
     bench.step(f"{contest}: {entry.name}")
     if row.absent is not None:

@@ -14,6 +14,8 @@ pub(super) struct Told {
     note: String,
     measures: Vec<Measure>,
     rows: Vec<ToldRow>,
+    #[serde(default)]
+    findings: Vec<Finding>,
     absent: Option<String>,
 }
 
@@ -37,8 +39,23 @@ pub struct Table {
     pub measures: Vec<Measure>,
     /// The first is what the others are compared to.
     pub rows: Vec<Row>,
+    /// The numbers that it was held for.
+    pub findings: Vec<Finding>,
     /// Why there are none.
     pub absent: Option<String>,
+}
+
+/// A number that a contest was held for.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Finding {
+    /// Of what.
+    pub what: String,
+    /// The number.
+    pub value: f64,
+    /// What it should be.
+    pub aim: Option<String>,
+    /// Whether it is.
+    pub met: Option<bool>,
 }
 
 /// A column.
@@ -56,6 +73,8 @@ pub struct Measure {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Unit {
+    /// How many.
+    Samples,
     /// Samples, in a second.
     SamplesPerSecond,
     /// Bytes, in a second.
@@ -114,12 +133,12 @@ pub struct Cell {
 
 impl Table {
     pub(super) fn of(told: Told) -> Self {
-        let Told { name, note, measures, rows, absent } = told;
+        let Told { name, note, measures, rows, findings, absent } = told;
         let mut rows: Vec<Row> = rows.into_iter().map(|row| row.with(&measures)).collect();
         for (place, measure) in measures.iter().enumerate() {
             compare(&mut rows, place, measure.unit);
         }
-        Self { name, note, measures, rows, absent }
+        Self { name, note, measures, rows, findings, absent }
     }
 }
 
@@ -148,6 +167,9 @@ impl Unit {
     /// A figure as people read it.
     pub(super) fn show(self, value: f64) -> String {
         match self {
+            Self::Samples => format!("{value:.0}"),
+            // A step of a large batch takes long.
+            Self::SamplesPerSecond if value < 10.0 => format!("{value:.2}/s"),
             Self::SamplesPerSecond => format!("{value:.0}/s"),
             Self::BytesPerSecond => format!("{:.2} GB/s", value / 1e9),
             Self::Seconds if value < 1.0 => format!("{:.2} ms", value * 1e3),
@@ -174,7 +196,18 @@ impl fmt::Display for Table {
         let column = |measure: &Measure| format!("{:>FIGURE$}{:>RATIO$}", measure.name, "ratio");
         let head: String = self.measures.iter().map(column).collect();
         write!(f, "\n  {:NAME$}{head}", "")?;
-        self.rows.iter().try_for_each(|row| write!(f, "\n  {}", row.line(&self.measures)))
+        self.rows.iter().try_for_each(|row| write!(f, "\n  {}", row.line(&self.measures)))?;
+        self.findings.iter().try_for_each(|finding| write!(f, "\n  - {finding}"))
+    }
+}
+
+impl fmt::Display for Finding {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { what, value, aim, met } = self;
+        write!(f, "{what}: {value:.2}")?;
+        let Some(aim) = aim else { return Ok(()) };
+        let met = met.map_or("", |met| if met { ": met" } else { ": missed" });
+        write!(f, " (aim: {aim}{met})")
     }
 }
 

@@ -1,0 +1,22 @@
+"""Memory of this process, as the kernel counts it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+
+def resident() -> int:
+    """Bytes in memory now."""
+    return _field("VmRSS")
+
+
+def peak() -> int:
+    """The most bytes that were in memory so far."""
+    return _field("VmHWM")
+
+
+def _field(name: str) -> int:
+    for line in Path("/proc/self/status").read_text().splitlines():
+        if line.startswith(f"{name}:"):
+            return int(line.split()[1]) * 1024
+    raise LookupError(f"the kernel tells no {name}")

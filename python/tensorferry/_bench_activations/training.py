@@ -1,0 +1,284 @@
+"""A network trained in three ways, with a quarter of its activations in memory."""
+
+from __future__ import annotations
+
+import hashlib
+import statistics
+import time
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+from tensorferry._bench.bench import Bench
+from tensorferry._bench.cases import case
+from tensorferry._bench.child import Child
+from tensorferry._bench.contest import Entry, Measures, once
+from tensorferry._bench.table import Finding, Measure, Row, Table
+from tensorferry._bench_activations import memory
+from tensorferry._bench_activations.scale import Scale, Training
+
+if TYPE_CHECKING:
+    from torch import nn
+
+    from tensorferry._bench_activations.networks import Batch
+    from tensorferry._bench_activations.ways import Way
+
+STEPS: Measures = {
+    "seconds": Measure("step", "seconds", "less"),
+    "peak_bytes": Measure("peak memory", "bytes", "less"),
+    "written_bytes": Measure("written a step", "bytes", "less"),
+}
+STALLS = {
+    "forward_stall": Measure("forward", "seconds", "less"),
+    "backward_stall": Measure("backward", "seconds", "less"),
+    "stall": Measure("step", "seconds", "less"),
+}
+NAMES = {
+    "ours": "tensorferry",
+    "plain": "plain training",
+    "by hand": "torch.save in hooks",
+}
+FEW = 2
+"""Samples of the batch with which everything runs once before memory is looked at."""
+BUDGET_SHARE = 4
+STEP_AIM = 1.10
+STALL_AIM = 0.20
+RIVAL_AIM = 1.30
+HIDDEN_SHARE = 0.02
+"""I/O fits behind compute if no more than this share of a step is predicted to be stalls."""
+
+
+def steps_of(training: Training) -> int:
+    """Turns of everybody, and one that measures the activations."""
+    return 1 + len(NAMES) * training.rounds
+
+
+def contest(bench: Bench[Scale], name: str, training: Training) -> None:
+    """Both tables of a network."""
+    directory = bench.directory / name
+    directory.mkdir()
+    needs = {
+        "network": name,
+        "directory": str(directory),
+        "min_bytes": bench.scale.min_bytes,
+        **asdict(training),
+    }
+    bench.step(f"{name}: measuring its activations")
+    child = Child()
+    measured = child.ask("training.size", **needs)
+    child.end()
+    if "error" in measured:
+        bench.show(Table(name, "", [], absent=str(measured["error"])))
+        return
+    saved = int(measured["bytes"])
+    needs["budget"] = saved // BUDGET_SHARE
+    turns = Turns(bench, name, needs, training.rounds)
+    sizes = ", ".join(f"{size} {value}" for size, value in training.sizes.items())
+    note = f"{sizes}; {saved / 2**20:.0f} MiB of activations, a budget of a quarter of it"
+    bench.show(Table(name, note, list(STEPS.values()), turns.rows(), turns.findings()))
+    bench.show(turns.stalls(f"{name}, stalls"))
+
+
+class Turns:
+    """All turns of a contest, in processes of their own, interleaved."""
+
+    def __init__(self, bench: Bench[Scale], name: str, needs: dict[str, Any], rounds: int) -> None:
+        self._answers: dict[str, list[dict[str, Any]]] = {way: [] for way in NAMES}
+        roles = {"ours": "ours", "plain": "limit", "by hand": "rival"}
+        self._rows = {way: Row(NAMES[way], roles[way]) for way in NAMES}  # type: ignore[arg-type]
+        ways = list(NAMES)
+        for round_ in range(rounds):
+            for turn in range(len(ways)):
+                # Who goes first changes: the first of a round finds the machine rested.
+                way = ways[(turn + round_) % len(ways)]
+                entry = Entry(
+                    NAMES[way], self._rows[way].role, "training.turn", needs | {"way": way}
+                )
+                answer = once(bench, name, entry, self._rows[way], STEPS)
+                if answer:
+                    self._answers[way].append(answer)
+
+    def rows(self) -> list[Row]:
+        """Ours first."""
+        return list(self._rows.values())
+
+    def findings(self) -> list[Finding]:
+        """What the contest was held for; nothing of those who failed."""
+        if not all(self._answers.values()):
+            return []
+        step = {way: self._median(way, "seconds") for way in NAMES}
+        peak = {way: self._median(way, "peak_bytes") for way in NAMES}
+        ratio = step["ours"] / step["plain"]
+        slower = step["by hand"] / step["ours"]
+        smaller = peak["ours"] / peak["by hand"]
+        hidden = self._predicted() <= HIDDEN_SHARE * step["plain"]
+        aim = f"at most {STEP_AIM:.2f}" if hidden else None
+        met = ratio <= STEP_AIM if hidden else None
+        return [
+            Finding("step time, ours / plain", ratio, aim, met),
+            *self._stall_findings(hidden),
+            Finding("step time, by hand / ours", slower, "at least 1.30", slower >= RIVAL_AIM),
+            Finding("peak memory, ours / by hand", smaller, "below 1", smaller < 1),
+            Finding("peak memory, ours / plain", peak["ours"] / peak["plain"]),
+            self._sameness("ours"),
+            self._sameness("by hand"),
+        ]
+
+    def stalls(self, name: str) -> Table:
+        """What compute waited for, beside what was predicted."""
+        rows = [Row("measured", "ours"), Row("predicted", "limit")]
+        for row, key in zip(rows, ("stalls", "predicted"), strict=True):
+            for told in (each for answer in self._answers["ours"] for each in answer[key]):
+                for field, measure in STALLS.items():
+                    row.add(measure, told[field])
+            if not row.values:
+                row.absent = "no step was planned"
+        return Table(name, "seconds that compute waited", list(STALLS.values()), rows)
+
+    def _median(self, way: str, field: str) -> float:
+        values: list[float] = []
+        for answer in self._answers[way]:
+            values += answer[field] if isinstance(answer[field], list) else [answer[field]]
+        return float(statistics.median(values))
+
+    def _stall(self, key: str) -> float:
+        told = [each["stall"] for answer in self._answers["ours"] for each in answer[key]]
+        return float(statistics.median(told)) if told else 0.0
+
+    def _predicted(self) -> float:
+        return self._stall("predicted")
+
+    def _stall_findings(self, hidden: bool) -> list[Finding]:
+        measured, predicted = self._stall("stalls"), self._predicted()
+        share = measured / self._median("ours", "seconds")
+        found = [Finding("stalls, share of a step", share)]
+        if not hidden:
+            ratio = measured / predicted
+            met = abs(ratio - 1) <= STALL_AIM
+            found.append(Finding("stalls, measured / predicted", ratio, "0.80 to 1.20", met))
+        return found
+
+    def _sameness(self, way: str) -> Finding:
+        plain = {answer["digest"] for answer in self._answers["plain"]}
+        same = [{answer["digest"]} == plain for answer in self._answers[way]]
+        what = f"turns of {NAMES[way]} with the gradients of plain training, bit for bit (share)"
+        aim, met = ("1", all(same)) if way == "ours" else (None, None)
+        return Finding(what, sum(same) / len(same), aim, met)
+
+
+class Trainee:
+    """A model, its optimizer and its batch; memory counts from when the model was there."""
+
+    def __init__(self, network: str, sizes: dict[str, int], batch: int) -> None:
+        import torch
+
+        from tensorferry._bench_activations.networks import NETWORKS
+
+        torch.manual_seed(0)
+        kind = NETWORKS[network]
+        self.model = kind.make(sizes)
+        self.optimizer = torch.optim.SGD(self.model.parameters(), lr=1e-3, momentum=0.9)
+        self.batch = kind.batch(sizes, FEW)
+        self.step()
+        self.own_bytes = memory.resident()
+        self.batch = kind.batch(sizes, batch)
+
+    def step(self, way: Way | None = None) -> float:
+        """Trains once; the seconds it took."""
+        began = time.perf_counter()
+        # Gradients stay where they are: they are the model's own.
+        self.optimizer.zero_grad(set_to_none=False)
+        if way is None:
+            loss = forward(self.model, self.batch)
+        else:
+            with way:
+                loss = forward(self.model, self.batch)
+        loss.backward()
+        self.optimizer.step()
+        return time.perf_counter() - began
+
+    def peak_bytes(self) -> int:
+        """Above the model's own."""
+        return max(memory.peak() - self.own_bytes, 0)
+
+    def digest(self) -> str:
+        """Of all gradients."""
+        found = hashlib.sha256()
+        for parameter in self.model.parameters():
+            if parameter.grad is not None:
+                found.update(parameter.grad.contiguous().numpy().tobytes())
+        return found.hexdigest()
+
+
+def forward(model: nn.Module, batch: Batch) -> Any:
+    """The loss."""
+    from torch.nn.functional import cross_entropy
+
+    inputs, targets = batch
+    return cross_entropy(model(inputs), targets)
+
+
+@case("training.size")
+def size(request: dict[str, Any]) -> dict[str, Any]:
+    """Bytes that autograd saves in a step."""
+    from tensorferry._bench_activations.ways import Sizes
+
+    sizes = request["sizes"]
+    trainee = Trainee(request["network"], sizes, sizes["batch"])
+    counted = Sizes(int(request["min_bytes"]))
+    with counted.hooks():
+        forward(trainee.model, trainee.batch)
+    return {"bytes": counted.bytes}
+
+
+@case("training.turn")
+def turn(request: dict[str, Any]) -> dict[str, Any]:
+    """Some steps in one way."""
+    from tensorferry._bench_activations.ways import WAYS
+
+    sizes = request["sizes"]
+    trainee = Trainee(request["network"], sizes, sizes["batch"])
+    way = WAYS[request["way"]](request)
+    for _ in range(int(request["warm"])):
+        trainee.step(way)
+    seconds, reports = [], []
+    before = written(way)
+    for _ in range(int(request["timed"])):
+        seconds.append(trainee.step(way))
+        reports.append(report(way))
+    stalls = [each for each in reports if each is not None]
+    return {
+        "seconds": seconds,
+        "peak_bytes": trainee.peak_bytes(),
+        "written_bytes": (written(way) - before) / len(seconds),
+        "digest": trainee.digest(),
+        "stalls": [each[0] for each in stalls],
+        "predicted": [each[1] for each in stalls if each[1] is not None],
+        "reports": [each[2] for each in stalls],
+    }
+
+
+def written(way: Way) -> int:
+    """Bytes so far."""
+    from tensorferry._bench_activations.ways import ByHand
+    from tensorferry.activations import ActivationOffload
+
+    if isinstance(way, ActivationOffload):
+        return way.report().written_bytes
+    return way.written_bytes if isinstance(way, ByHand) else 0
+
+
+def report(way: Way) -> tuple[dict[str, float], dict[str, float] | None, str] | None:
+    """Stalls of the last step, those that were predicted, and how it was served."""
+    from tensorferry.activations import ActivationOffload
+
+    last = way.report().last if isinstance(way, ActivationOffload) else None
+    if last is None:
+        return None
+    told = last.predicted
+    predicted = None if told is None else stalls(told.forward_stall, told.backward_stall)
+    return stalls(last.forward_stall, last.backward_stall), predicted, last.mode
+
+
+def stalls(forward: float, backward: float) -> dict[str, float]:
+    """By the names of the columns."""
+    return {"forward_stall": forward, "backward_stall": backward, "stall": forward + backward}
