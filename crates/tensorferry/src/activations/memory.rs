@@ -1,10 +1,11 @@
 //! Bytes in memory that count against the budget.
 
 use std::ops::Deref;
+use std::sync::Arc;
 
 use super::store::Shared;
 use crate::memory::Block;
-use crate::sync::{Arc, lock};
+use crate::sync::lock;
 
 /// So many bytes of the budget; they are free again when this is dropped.
 #[must_use = "bytes that are given back at once permit nothing"]

@@ -30,7 +30,7 @@
 //! later call for it raises the same error, with the tensor's name. Nothing is handed out that was
 //! not checked. The next step begins without it.
 //!
-//! **Locks.** There is one, around all that is known ([`state`]). Nothing that frees memory is
+//! **Locks.** There is one, around all that is known. Nothing that frees memory is
 //! dropped under it, because what keeps a caller's memory alive may come back to this lock.
 
 mod form;

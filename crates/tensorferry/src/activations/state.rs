@@ -1,6 +1,7 @@
 //! All that is known of activations, under one lock.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::form::{Compress, Element, Stored};
@@ -14,7 +15,6 @@ use crate::error::{Error, Kind, Result};
 use crate::io::{File, Priority};
 use crate::memory::{Block, Part, Parts};
 use crate::plan::offload::{self, Place, Plan, Profile};
-use crate::sync::Arc;
 
 /// A planned step that stalls longer than predicted, by this share of its time, is planned anew.
 const SURPRISE: f64 = 0.10;

@@ -1,6 +1,7 @@
 //! The door: what callers do with activations.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -16,7 +17,7 @@ use crate::memory::arena::End;
 use crate::memory::{ALIGNMENT, Block, Buffer, Hold, process_id};
 use crate::plan::offload::{Place, Plan, Planner, Profile};
 use crate::size::Size;
-use crate::sync::{Arc, Condvar, Mutex, MutexGuard, lock, wait};
+use crate::sync::{Condvar, Mutex, MutexGuard, lock, wait};
 
 /// The largest chunk: enough for the disk to be at its best.
 const CHUNK_BYTES_MAX: u64 = 4 << 20;

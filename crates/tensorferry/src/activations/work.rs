@@ -6,6 +6,7 @@
 //! only if the room is needed.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 use std::time::Instant;
 
@@ -15,7 +16,7 @@ use super::store::Shared;
 use crate::error::{Error, Kind, Result, panic_text};
 use crate::io::{Failed, Priority};
 use crate::memory::{ALIGNMENT, Block, Buffer, Part, populate};
-use crate::sync::{Arc, lock, wait};
+use crate::sync::{lock, wait};
 
 /// Chunks under way at once.
 pub(super) const THREADS: usize = 4;

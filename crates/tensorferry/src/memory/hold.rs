@@ -8,6 +8,7 @@
 //! A block owns a share of the hold, so that the hold goes after the last of them.
 
 use std::ops::Range;
+use std::sync::Arc;
 
 use rustix::mm::{Advice, madvise};
 
@@ -16,7 +17,7 @@ use super::block::{Block, Foreign};
 use super::buffer::{ALIGNMENT, Buffer};
 use crate::error::Result;
 use crate::size::Size;
-use crate::sync::{Arc, Mutex, lock};
+use crate::sync::{Mutex, lock};
 
 /// The unit in which use of pages is known: a huge page.
 const GRANULE: usize = 2 << 20;
