@@ -5,6 +5,7 @@
 //! is no axis; each bar's value stands at its end.
 
 use super::canvas::{Anchor, Canvas, Paint, Text};
+use super::page::{Heading, MARGIN, WIDTH};
 
 /// A chart.
 #[derive(Debug, Clone, Default)]
@@ -51,14 +52,9 @@ pub struct Value {
     pub max: f64,
 }
 
-const WIDTH: f64 = 860.0;
-const MARGIN: f64 = 28.0;
-const TITLE: Text = Text { size: 19.0, bold: true, paint: Paint::Ink, anchor: Anchor::Start };
-const NOTE: Text = Text { size: 12.0, bold: false, paint: Paint::Faint, anchor: Anchor::Start };
 const GROUP: Text = Text { size: 13.5, bold: true, paint: Paint::Ink, anchor: Anchor::Start };
 const NAME: Text = Text { size: 12.5, bold: false, paint: Paint::Ink, anchor: Anchor::End };
 const LABEL: Text = Text { size: 12.5, bold: false, paint: Paint::Ink, anchor: Anchor::Start };
-const NOTE_STEP: f64 = 18.0;
 const GROUP_STEP: f64 = 40.0;
 const BAR_STEP: f64 = 24.0;
 const BAR_HEIGHT: f64 = 16.0;
@@ -72,19 +68,14 @@ impl Bars {
     /// The chart as an SVG document.
     pub fn draw(&self) -> String {
         let bars: usize = self.groups.iter().map(|group| group.bars.len()).sum();
-        let head = MARGIN + TITLE.size + self.notes.len() as f64 * NOTE_STEP + 8.0;
+        let heading = Heading { title: &self.title, notes: &self.notes };
+        let head = heading.bottom() + 8.0;
         let height =
             head + self.groups.len() as f64 * GROUP_STEP + bars as f64 * BAR_STEP + MARGIN / 2.0;
         let mut canvas = Canvas::new(WIDTH, height);
-        let mut y = MARGIN + TITLE.size * 0.75;
-        canvas.text(MARGIN, y, TITLE, &self.title);
-        y += 6.0;
-        for note in &self.notes {
-            y += NOTE_STEP;
-            canvas.text(MARGIN, y, NOTE, note);
-        }
+        heading.draw(&mut canvas);
         let (left, room) = self.columns();
-        y = head;
+        let mut y = head;
         for group in &self.groups {
             canvas.line((MARGIN, y + 10.0), (WIDTH - MARGIN, y + 10.0), Paint::Rule);
             y += GROUP_STEP;

@@ -3,6 +3,7 @@
 //! All sections have one scale, so that what ends first is seen to end first.
 
 use super::canvas::{Anchor, Canvas, Paint, Text};
+use super::page::{Heading, MARGIN, WIDTH};
 
 /// A chart.
 #[derive(Debug, Clone, Default)]
@@ -61,16 +62,11 @@ pub struct Curve {
     pub label: String,
 }
 
-const WIDTH: f64 = 860.0;
-const MARGIN: f64 = 28.0;
 /// Where time begins.
 const LEFT: f64 = 112.0;
-const TITLE: Text = Text { size: 19.0, bold: true, paint: Paint::Ink, anchor: Anchor::Start };
-const NOTE: Text = Text { size: 12.0, bold: false, paint: Paint::Faint, anchor: Anchor::Start };
 const SECTION: Text = Text { size: 13.5, bold: true, paint: Paint::Ink, anchor: Anchor::Start };
 const NAME: Text = Text { size: 12.5, bold: false, paint: Paint::Ink, anchor: Anchor::End };
 const TICK: Text = Text { size: 11.0, bold: false, paint: Paint::Faint, anchor: Anchor::Middle };
-const NOTE_STEP: f64 = 18.0;
 const SECTION_STEP: f64 = 40.0;
 const LANE_STEP: f64 = 24.0;
 const LANE_HEIGHT: f64 = 16.0;
@@ -87,18 +83,13 @@ const TICKS: f64 = 8.0;
 impl Lanes {
     /// The chart as an SVG document.
     pub fn draw(&self) -> String {
-        let head = MARGIN + TITLE.size + self.notes.len() as f64 * NOTE_STEP + 8.0;
+        let heading = Heading { title: &self.title, notes: &self.notes };
+        let head = heading.bottom() + 8.0;
         let height = head + self.sections.iter().map(Section::height).sum::<f64>() + MARGIN / 2.0;
         let mut canvas = Canvas::new(WIDTH, height);
-        let mut y = MARGIN + TITLE.size * 0.75;
-        canvas.text(MARGIN, y, TITLE, &self.title);
-        y += 6.0;
-        for note in &self.notes {
-            y += NOTE_STEP;
-            canvas.text(MARGIN, y, NOTE, note);
-        }
+        heading.draw(&mut canvas);
         let scale = Scale::new(self.sections.iter().map(Section::end).fold(0.0, f64::max));
-        y = head;
+        let mut y = head;
         for section in &self.sections {
             section.draw(&mut canvas, y, &scale);
             y += section.height();

@@ -4,6 +4,7 @@
 //! they are the same.
 
 use super::canvas::{Anchor, Canvas, Paint, Text};
+use super::page::{Heading, MARGIN, WIDTH};
 
 /// A chart.
 #[derive(Debug, Clone, Default)]
@@ -31,17 +32,12 @@ pub struct Line {
     pub paint: Paint,
 }
 
-const WIDTH: f64 = 860.0;
-const MARGIN: f64 = 28.0;
 const FIELD_HEIGHT: f64 = 320.0;
 /// What labels of the axis take to the left of the field.
 const LABELS_WIDTH: f64 = 52.0;
-const NOTE_STEP: f64 = 18.0;
 const NAME_STEP: f64 = 20.0;
 /// Lines that guide the eye, from bottom to top.
 const RULES: u32 = 5;
-const TITLE: Text = Text { size: 19.0, bold: true, paint: Paint::Ink, anchor: Anchor::Start };
-const NOTE: Text = Text { size: 12.0, bold: false, paint: Paint::Faint, anchor: Anchor::Start };
 const AXIS: Text = Text { size: 12.0, bold: false, paint: Paint::Faint, anchor: Anchor::End };
 const NAME: Text = Text { size: 12.5, bold: false, paint: Paint::Ink, anchor: Anchor::End };
 
@@ -70,15 +66,10 @@ impl Field {
 impl Lines {
     /// The chart as an SVG document.
     pub fn draw(&self) -> String {
-        let top = MARGIN + TITLE.size + self.notes.len() as f64 * NOTE_STEP + 30.0;
+        let heading = Heading { title: &self.title, notes: &self.notes };
+        let top = heading.bottom() + 30.0;
         let mut canvas = Canvas::new(WIDTH, top + FIELD_HEIGHT + MARGIN + 22.0);
-        let mut y = MARGIN + TITLE.size * 0.75;
-        canvas.text(MARGIN, y, TITLE, &self.title);
-        y += 6.0;
-        for note in &self.notes {
-            y += NOTE_STEP;
-            canvas.text(MARGIN, y, NOTE, note);
-        }
+        heading.draw(&mut canvas);
         let values = || self.lines.iter().flat_map(|line| &line.values).filter(|v| v.is_finite());
         let most = values().copied().fold(0.0, f64::max);
         let count = self.lines.iter().map(|line| line.values.len()).max().unwrap_or(0);

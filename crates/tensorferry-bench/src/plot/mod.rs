@@ -11,6 +11,7 @@ mod bars;
 mod canvas;
 mod lanes;
 mod lines;
+mod page;
 
 pub use bars::{Bar, Bars, Group, Value, shortened};
 pub use canvas::{Anchor, Canvas, Paint, Text};
