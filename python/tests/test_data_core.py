@@ -10,6 +10,7 @@ import struct
 import tarfile
 import threading
 import time
+import wave
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
@@ -134,8 +135,22 @@ def test_members_of_npz_files_sound_and_bytes(tmp_path: Path) -> None:
     head += struct.pack("<IHHIIHH", 16, 1, 1, 8000, 16000, 2, 16) + b"data" + struct.pack("<I", 8)
     (tmp_path / "sound.wav").write_bytes(head + frames)
     sound = next(iter(ferry.DataLoader(Files([str(tmp_path / "sound.wav")]))))
-    assert sound.shape[0] == 1
-    assert sound.numel() == 4
+    assert torch.equal(sound, torch.tensor([[[0.0, 0.5, -1.0, 1 / 32768]]]))
+
+
+def test_sound_comes_as_it_is_stored_if_asked_for(tmp_path: Path) -> None:
+    for number in range(2):
+        with wave.open(str(tmp_path / f"{number}.wav"), "wb") as file:
+            file.setparams((2, 2, 8000, 0, "NONE", ""))
+            file.writeframes(struct.pack("<6h", *range(6 * number, 6 * number + 6)))
+    files = Files(str(tmp_path / "*.wav"))
+    sound = next(iter(ferry.DataLoader(files, batch_size=2, transform=T.AsStored())))
+    assert torch.equal(sound, torch.arange(12, dtype=torch.int16).view(2, 3, 2))
+    doubled = T.Compose([T.AsStored(), T.Lambda(lambda frames: frames * 2)])
+    twice = next(iter(ferry.DataLoader(files, batch_size=2, transform=doubled)))
+    assert torch.equal(twice, 2 * sound)
+    with pytest.raises(ferry.InvalidInput, match="AsStored"):
+        ferry.DataLoader(Files([str(IMAGES / "rgb-420.jpg")]), transform=T.AsStored())
 
 
 def shards(directory: Path, count: int) -> str:

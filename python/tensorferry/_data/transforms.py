@@ -195,6 +195,11 @@ class Log(Transform):
         super().__init__(offset=offset)
 
 
+class AsStored(Transform):
+    """Sound of 16 bits as it is in the file: int16 of shape [frames, channels], read straight into
+    the batch. Without it, sound comes out as float32 from -1 to 1 of shape [channels, frames]."""
+
+
 class Lambda(Transform):
     """A function of yours. It gets a tensor and gives one, on any of several threads."""
 

@@ -1,8 +1,8 @@
 //! Sound in `.wav` files.
 //!
-//! By default float32 from -1 to 1 of shape [channels, frames], as torchaudio loads it. With a
-//! `ToDtype` missing and [`Sound::view`], 16-bit sound stays as it is stored: int16 of shape [frames,
-//! channels], copied and not converted.
+//! By default float32 from -1 to 1 of shape [channels, frames], as torchaudio loads it. With
+//! [`Step::AsStored`], 16-bit sound stays what it is in the file: int16 of shape [frames, channels],
+//! read straight into the batch.
 
 use super::step::{Custom, Step};
 use super::{Chain, Recipe, Scratch};
@@ -19,20 +19,19 @@ pub struct Sound {
 }
 
 impl Sound {
-    /// Float32 of shape [channels, frames], given to the functions of `chain`.
+    /// As `chain` says, which may begin with [`Step::AsStored`]; then come functions.
     pub fn new(chain: &Chain) -> Result<Self> {
-        Ok(Self { stored: false, calls: calls(chain, "sound")? })
-    }
-
-    /// What is stored: int16 of shape [frames, channels].
-    pub fn view() -> Self {
-        Self { stored: true, calls: Vec::new() }
+        let (stored, rest) = match chain.steps() {
+            [Step::AsStored {}, rest @ ..] => (true, rest),
+            all => (false, all),
+        };
+        Ok(Self { stored, calls: calls(rest, "sound")? })
     }
 }
 
-/// The functions of a chain that has nothing else.
-pub(super) fn calls(chain: &Chain, what: &str) -> Result<Vec<Custom>> {
-    let calls = chain.steps().iter().map(|step| match step {
+/// The functions that all of these steps are.
+pub(super) fn calls(steps: &[Step], what: &str) -> Result<Vec<Custom>> {
+    let calls = steps.iter().map(|step| match step {
         Step::Custom(custom) => Ok(custom.clone()),
         step => Err(Chain::refuse(step, what)),
     });
@@ -48,19 +47,22 @@ impl Recipe for Sound {
         place: &mut dyn Place,
     ) -> Result<()> {
         let wave = Wave::of(field)?;
-        if self.stored {
-            let layout = wave.stored()?;
-            return field.read_at(wave.start, place.array("", &layout)?);
-        }
-        let layout = Layout::new(Dtype::F32, [wave.channels, wave.frames()]);
-        scratch.rows.resize(wave.bytes as usize, 0);
-        field.read_at(wave.start, &mut scratch.rows)?;
+        let layout = if self.stored { wave.stored()? } else { wave.converted() };
+        let mut fill = |into: &mut [u8]| {
+            if self.stored {
+                return field.read_at(wave.start, into);
+            }
+            scratch.rows.resize(wave.bytes as usize, 0);
+            field.read_at(wave.start, &mut scratch.rows)?;
+            wave.floats(&scratch.rows, into);
+            Ok(())
+        };
         if self.calls.is_empty() {
-            wave.floats(&scratch.rows, place.array("", &layout)?);
-            return Ok(());
+            return fill(place.array("", &layout)?);
         }
-        let mut array = (layout.clone(), vec![0; layout.bytes().unwrap_or(0)]);
-        wave.floats(&scratch.rows, &mut array.1);
+        let mut bytes = vec![0; layout.bytes().unwrap_or(0)];
+        fill(&mut bytes)?;
+        let mut array = (layout, bytes);
         for call in &self.calls {
             array = call.call(array.0, array.1)?;
         }
@@ -177,6 +179,10 @@ impl Wave {
 
     fn frames(&self) -> usize {
         (self.bytes / self.sample.bytes()) as usize / self.channels
+    }
+
+    fn converted(&self) -> Layout {
+        Layout::new(Dtype::F32, [self.channels, self.frames()])
     }
 
     fn stored(&self) -> Result<Layout> {

@@ -14,7 +14,7 @@ pub struct Bytes(Vec<Custom>);
 impl Bytes {
     /// Bytes, given to the functions of `chain`.
     pub fn new(chain: &Chain) -> Result<Self> {
-        audio::calls(chain, "bytes").map(Self)
+        audio::calls(chain.steps(), "bytes").map(Self)
     }
 }
 

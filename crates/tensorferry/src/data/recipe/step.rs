@@ -123,6 +123,8 @@ pub enum Step {
         #[serde(default = "one")]
         offset: f64,
     },
+    /// Sound as it is in the file, not converted.
+    AsStored {},
     /// A function of the caller's.
     #[serde(skip)]
     Custom(Custom),
@@ -317,6 +319,7 @@ impl Step {
             Self::RandomCrop3d { .. } => "RandomCrop3D",
             Self::RandomFlip3d { .. } => "RandomFlip3D",
             Self::Log { .. } => "Log",
+            Self::AsStored {} => "AsStored",
             Self::Custom(_) => "Lambda",
         }
     }
