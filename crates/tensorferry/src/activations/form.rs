@@ -5,7 +5,7 @@
 //! not shrink by [`PAYS`] is stored as it is.
 
 use crate::codec::bitmap::{self, Width};
-use crate::codec::checksum::{Crc32c, crc32c};
+use crate::codec::checksum::{copy_and_crc32c, crc32c};
 use crate::codec::half::{self, Format};
 use crate::error::{Error, Kind, Result};
 
@@ -79,9 +79,6 @@ pub(super) struct Stored {
 /// The share of its bytes that a chunk must lose for coding to pay.
 const PAYS: f64 = 0.05;
 
-/// Bytes copied before they are checksummed, while they are in the cache.
-const STRIDE_BYTES: usize = 128 << 10;
-
 /// Room that a worker needs beside a chunk of `chunk` bytes to code it.
 pub(super) fn room_beside(chunk: usize, compress: Compress) -> usize {
     if compress == Compress::Half { chunk / 2 } else { 0 }
@@ -114,7 +111,7 @@ pub(super) fn store(
     {
         return Ok(Stored { form: Form::Bitmap, len, checksum: crc32c(&into[..len]) });
     }
-    let checksum = copy_and_checksum(&mut into[..from.len()], from);
+    let checksum = copy_and_crc32c(&mut into[..from.len()], from);
     Ok(Stored { form: Form::Raw, len: from.len(), checksum })
 }
 
@@ -132,15 +129,6 @@ fn pack(from: &[u8], width: Width, into: &mut [u8]) -> Result<Option<usize>> {
 fn overflows(halves: &[u8]) -> bool {
     const INFINITE: u16 = 0x7c00;
     halves.chunks_exact(2).any(|half| u16::from_le_bytes([half[0], half[1]]) & INFINITE == INFINITE)
-}
-
-fn copy_and_checksum(into: &mut [u8], from: &[u8]) -> u32 {
-    let mut checksum = Crc32c::new();
-    for (into, from) in into.chunks_mut(STRIDE_BYTES).zip(from.chunks(STRIDE_BYTES)) {
-        into.copy_from_slice(from);
-        checksum.update(into);
-    }
-    checksum.finish()
 }
 
 /// Checks what was read of a chunk.

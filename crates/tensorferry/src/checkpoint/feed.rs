@@ -11,13 +11,10 @@ use std::time::{Duration, Instant};
 
 use super::header::Tensor;
 use super::window::{Segment, Window, Windows};
-use crate::codec::checksum::Crc32c;
+use crate::codec::checksum::{copy_and_crc32c, crc32c};
 use crate::error::{Error, Result};
 use crate::io::Pending;
 use crate::memory::{Block, Lease, Pool};
-
-/// Bytes copied before they are checksummed, while they are in the cache.
-const STRIDE_BYTES: usize = 128 << 10;
 
 /// Gives the bytes of a tensor, once, when its turn comes.
 pub trait Source: Send {
@@ -109,22 +106,13 @@ impl Load {
             rest = behind;
             let from = &source[range.clone()];
             if checksum {
-                checksums.push(copy_and_checksum(into, from));
+                checksums.push(copy_and_crc32c(into, from));
             } else {
                 into.copy_from_slice(from);
             }
         }
         Staged { window: self.window, memory, checksums }
     }
-}
-
-fn copy_and_checksum(into: &mut [u8], from: &[u8]) -> u32 {
-    let mut checksum = Crc32c::new();
-    for (into, from) in into.chunks_mut(STRIDE_BYTES).zip(from.chunks(STRIDE_BYTES)) {
-        into.copy_from_slice(from);
-        checksum.update(into);
-    }
-    checksum.finish()
 }
 
 impl Staged {
@@ -134,7 +122,7 @@ impl Staged {
         for Segment { range, .. } in &self.window.segments {
             let (bytes, behind) = rest.split_at(range.len());
             rest = behind;
-            self.checksums.push(crate::codec::checksum::crc32c(bytes));
+            self.checksums.push(crc32c(bytes));
         }
     }
 }

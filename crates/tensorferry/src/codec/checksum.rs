@@ -14,6 +14,9 @@ use std::cell::OnceCell;
 
 use crc_fast::{CrcAlgorithm, Digest};
 
+/// Bytes that are copied before they are checksummed, while they are in the cache.
+const STRIDE_BYTES: usize = 128 << 10;
+
 /// The polynomial with its bits reversed, as the remainder is kept.
 const POLYNOMIAL: u32 = 0x82f6_3b78;
 
@@ -47,6 +50,18 @@ static TABLES: [[u32; 256]; 8] = {
 /// The CRC-32C of `data`.
 pub fn crc32c(data: &[u8]) -> u32 {
     crc_fast::crc32_iscsi(data)
+}
+
+/// Copies `from` to `into`, which is as long, and gives the CRC-32C of the bytes: they come from
+/// memory once for both.
+pub(crate) fn copy_and_crc32c(into: &mut [u8], from: &[u8]) -> u32 {
+    assert_eq!(into.len(), from.len(), "copied to a place of another length");
+    let mut checksum = Crc32c::new();
+    for (into, from) in into.chunks_mut(STRIDE_BYTES).zip(from.chunks(STRIDE_BYTES)) {
+        into.copy_from_slice(from);
+        checksum.update(into);
+    }
+    checksum.finish()
 }
 
 /// The checksum of two pieces one after the other, from the checksum of each and the length of the
