@@ -4,7 +4,6 @@ use std::path::PathBuf;
 use std::ptr::NonNull;
 
 use pyo3::prelude::*;
-use serde::Serialize;
 use tensorferry::activations::{Config, Element, Permit, Saved, Store, Tensor};
 use tensorferry::memory::{Block, Foreign};
 use tensorferry::{Error, Result};
@@ -12,6 +11,7 @@ use tensorferry::{Error, Result};
 use crate::engine::shared;
 use crate::errors::exception;
 use crate::guard::guarded;
+use crate::json::json;
 use crate::memory::Buffer;
 use crate::release::Claim;
 use crate::size::SizeArgument;
@@ -128,8 +128,4 @@ fn element_of(name: &str) -> Result<Element> {
         "other" => Ok(Element::Other),
         _ => Err(Error::invalid(format!("{name:?} is no kind of element"))),
     }
-}
-
-fn json(value: &impl Serialize) -> Result<String> {
-    serde_json::to_string(value).map_err(|error| Error::invalid(error.to_string()))
 }

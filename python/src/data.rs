@@ -18,6 +18,7 @@ use tensorferry::{Error, Kind, Result};
 
 use crate::errors::{Raised, exception};
 use crate::guard::guarded;
+use crate::json::json;
 use crate::memory::Buffer;
 use crate::per_process::PerProcess;
 use crate::wait::within;
@@ -159,10 +160,7 @@ impl Loader {
 
     /// Numbers since the beginning, as JSON.
     fn stats(&self, py: Python<'_>) -> PyResult<String> {
-        guarded(py, || {
-            let stats = self.0.stats();
-            serde_json::to_string(&stats).map_err(|error| Error::invalid(error.to_string()))
-        })
+        guarded(py, || json(&self.0.stats()))
     }
 }
 

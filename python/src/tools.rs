@@ -6,9 +6,10 @@ use pyo3::prelude::*;
 use tensorferry::plan::tools::{
     self, Explore, Load, Observed, Own, Reading, Save, Situation, Tool, Tools, Writing,
 };
-use tensorferry::{Error, Kind, Result};
+use tensorferry::{Error, Result};
 
 use crate::guard::guarded;
+use crate::json::json;
 
 /// Chooses tools, and learns from what it is told.
 #[pyclass(frozen, module = "tensorferry._lib")]
@@ -134,14 +135,14 @@ impl Dictionary {
 
     /// The three dictionaries, as JSON.
     fn tables(&self, py: Python<'_>) -> PyResult<String> {
-        guarded(py, || as_json(&self.lock().tables()))
+        guarded(py, || json(&self.lock().tables()))
     }
 
     /// What was done, as JSON and as a table for people.
     fn report(&self, py: Python<'_>) -> PyResult<(String, String)> {
         guarded(py, || {
             let report = self.lock().report();
-            Ok((as_json(&report)?, report.to_string()))
+            Ok((json(&report)?, report.to_string()))
         })
     }
 }
@@ -152,9 +153,4 @@ fn reading(warm: bool) -> Reading {
 
 fn named(names: Vec<String>) -> Result<Tools> {
     names.into_iter().map(|name| Tool::named(&name)).collect()
-}
-
-fn as_json(value: &impl serde::Serialize) -> Result<String> {
-    serde_json::to_string(value)
-        .map_err(|error| Error::new(Kind::Internal, "can't write JSON").caused_by(error))
 }
