@@ -12,6 +12,7 @@ mod data;
 mod engine;
 mod errors;
 mod guard;
+mod json;
 mod memory;
 mod metrics;
 mod per_process;
@@ -50,7 +51,8 @@ fn _lib(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(metrics::trace_start, module)?)?;
     module.add_function(wrap_pyfunction!(metrics::trace_finish, module)?)?;
     module.add_function(wrap_pyfunction!(cli::cli_main, module)?)?;
-    module.add_function(wrap_pyfunction!(allocator::return_large_blocks, module)?)?;
+    module.add_function(wrap_pyfunction!(allocator::recycle_blocks, module)?)?;
+    module.add_function(wrap_pyfunction!(allocator::spare_bytes, module)?)?;
     module.add_function(wrap_pyfunction!(size::parse_size, module)?)?;
     module.add_function(wrap_pyfunction!(guard::_panic_for_tests, module)?)?;
     module.add_function(wrap_pyfunction!(errors::_error_for_tests, module)?)

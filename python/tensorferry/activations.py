@@ -75,9 +75,10 @@ class ActivationOffload:
             float16 where it fits: gradients are then **not** the same bit for bit. ``"none"``.
         planner: ``"timeline"``, or ``"paper"`` for the two phases of FlashNeuron.
         min_bytes: Tensors smaller than this stay where they are.
-        return_memory: Have the C library give blocks of 1 MiB and more back to the system when they
-            are freed, in this process and for good. Without it, glibc keeps most of what offloading
-            frees, and the process hardly gets smaller.
+        recycle_memory: Give large tensors the memory of those that were freed, as long as there is
+            an offload; beside the budget, up to half of it (64 MiB at least) is kept for that.
+            Without it, the C library keeps most of what offloading frees, and the process hardly
+            gets smaller.
     """
 
     def __init__(
@@ -88,7 +89,7 @@ class ActivationOffload:
         compress: Compress = "lossless",
         planner: Planner = "timeline",
         min_bytes: int | str = "256KiB",
-        return_memory: bool = True,
+        recycle_memory: bool = True,
     ) -> None:
         from tensorferry._activations.capture import Capture
 
@@ -98,8 +99,8 @@ class ActivationOffload:
         )
         self._capture = Capture(self._store, _lib.parse_size(min_bytes))
         self._open = threading.local()
-        if return_memory:
-            _lib.return_large_blocks()
+        if recycle_memory:
+            _lib.recycle_blocks()
 
     def __enter__(self) -> Self:
         from torch.autograd.graph import saved_tensors_hooks
@@ -135,14 +136,12 @@ class ActivationOffload:
     @property
     def plan(self) -> Plan | None:
         """The plan for the next step; None until one was measured."""
-        self._store.report()  # learns from a step that has just ended
         text, explained = self._store.plan(), self._store.explain()
         return None if text is None or explained is None else Plan(text, explained)
 
     @property
     def profile(self) -> str | None:
         """What was measured last, as JSON: for ``tensorferry simulate activations``."""
-        self._store.report()
         return self._store.profile()
 
     def report(self) -> Report:

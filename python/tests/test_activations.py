@@ -253,7 +253,7 @@ def test_backward_inside_and_nested_contexts(
                 y = model[3:](y)  # type: ignore[index]
             y.square().mean().backward()
     wanted = torch.autograd.grad(model(x).square().mean(), x)[0]
-    assert torch.equal(x.grad, 3 * wanted) or torch.allclose(x.grad, 3 * wanted)  # type: ignore[arg-type]
+    assert torch.equal(x.grad, wanted + wanted + wanted)  # type: ignore[arg-type]
     assert inner.report().steps == 3
     x.grad = None
     with offload, inner:
@@ -408,10 +408,15 @@ def test_the_plan_says_why(offload: ferry.ActivationOffload) -> None:
 def test_half_is_near_and_says_so(tmp_path: Path) -> None:
     offload = ferry.ActivationOffload(tmp_path, "3MiB", compress="half", min_bytes="16KiB")
     x = torch.randn(512, 256)
-    ours, theirs = gradients(mlp(), x, offload, steps=3), gradients(mlp(), x, steps=3)
+
+    def model() -> nn.Module:
+        # A loss right after a LayerNorm hardly has gradients: rounding would be most of them.
+        return nn.Sequential(mlp(), nn.Linear(256, 8))
+
+    ours, theirs = gradients(model(), x, offload), gradients(model(), x)
     assert not all(torch.equal(a, b) for a, b in zip(ours, theirs, strict=True))
     for mine, other in zip(ours, theirs, strict=True):
-        assert torch.allclose(mine, other, rtol=0.05, atol=float(other.abs().max()) * 0.01)
+        assert (mine - other).abs().max() < 0.002 * other.abs().max()
     last = offload.report().last
     assert last is not None
     assert last.stored_bytes <= last.offloaded_bytes * 0.55

@@ -12,7 +12,7 @@ import weakref
 import torch
 
 from tensorferry import _lib
-from tensorferry._activations.packed import Kept, Packed, Stored, keep, watch
+from tensorferry._activations.packed import Kept, Packed, Stored, extent, keep, watch
 
 PLAIN = (torch.Tensor, torch.nn.Parameter)
 
@@ -105,9 +105,9 @@ def _is_plain(tensor: torch.Tensor) -> bool:
 
 def _span(tensor: torch.Tensor) -> tuple[int, int]:
     """The bytes of its storage that a tensor covers, holes included."""
-    last = sum((size - 1) * step for size, step in zip(tensor.shape, tensor.stride(), strict=True))
     start = int(tensor.storage_offset())
-    return start * tensor.itemsize, (start + int(last) + 1) * tensor.itemsize
+    stop = start + extent(tensor.shape, tensor.stride())
+    return start * tensor.itemsize, stop * tensor.itemsize
 
 
 def _element(dtype: torch.dtype) -> str:

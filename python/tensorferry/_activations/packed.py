@@ -11,6 +11,7 @@ its twin was changed.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -51,28 +52,34 @@ class Stored:
 class Watched:
     """A tensor's counter of changes, and what it should say."""
 
-    __slots__ = ("_name", "_twin", "_version")
+    __slots__ = ("_maker", "_output", "_shape", "_twin", "_version")
 
     def __init__(self, tensor: torch.Tensor, twin: torch.Tensor) -> None:
         self._twin = twin
         self._version = twin._version
-        self._name = _name_for_errors(tensor)
+        self._shape = tensor.shape
+        self._maker = None if tensor.grad_fn is None else tensor.grad_fn.name()
+        self._output = tensor.output_nr
 
     def check(self) -> None:
         """Raises what torch raises when a saved tensor was changed in place."""
         if self._twin._version != self._version:
             raise RuntimeError(
                 "one of the variables needed for gradient computation has been modified by an "
-                f"inplace operation: {self._name}, is at version {self._twin._version}; expected "
+                f"inplace operation: {self._name()}, is at version {self._twin._version}; expected "
                 f"version {self._version} instead."
             )
 
+    def _name(self) -> str:
+        name = f"[{self._twin.type()} {list(self._shape)}]"
+        if self._maker is not None:
+            name += f", which is output {self._output} of {self._maker}"
+        return name
 
-def _name_for_errors(tensor: torch.Tensor) -> str:
-    name = f"[{tensor.type()} {list(tensor.shape)}]"
-    if tensor.grad_fn is not None:
-        name += f", which is output {tensor.output_nr} of {tensor.grad_fn.name()}"
-    return name
+
+def extent(shape: Iterable[int], stride: Iterable[int]) -> int:
+    """Elements from a tensor's first to its last one, both included; none of its sizes is zero."""
+    return 1 + sum((size - 1) * step for size, step in zip(shape, stride, strict=True))
 
 
 @dataclass(slots=True)
@@ -105,12 +112,8 @@ class Packed:
         if self.watched is not None:
             self.watched.check()
         memory = self.stored.activation.take()
-        count = 1 + sum(
-            (size - 1) * step for size, step in zip(self.shape, self.stride, strict=True)
-        )
-        flat = torch.frombuffer(
-            memory, dtype=torch.uint8, count=count * self.dtype.itemsize, offset=self.offset
-        )
+        count = extent(self.shape, self.stride) * self.dtype.itemsize
+        flat = torch.frombuffer(memory, dtype=torch.uint8, count=count, offset=self.offset)
         tensor = flat.view(self.dtype).as_strided(self.shape, self.stride)
         return tensor if self.device.type == "cpu" else tensor.to(self.device)
 

@@ -12,15 +12,16 @@
 //! ```
 //!
 //! **Who owns what.** A tensor's memory belongs to the caller and is kept by its record until the
-//! last chunk is on disk. What is read back lies in a [`Hold`](crate::memory::Hold), is shared by
-//! all who take it, and returns when the last of them lets go. A record lives as long as its
-//! [`Saved`]: a graph that is dropped takes its records, queued writes and places on disk with it.
+//! last chunk is on disk. What is read back lies in a block of the [`Shelf`], is shared by all who
+//! take it, and returns when the last of them lets go. A record lives as long as its [`Saved`]: a
+//! graph that is dropped takes its records, queued writes and places on disk with it.
 //!
 //! **Bounds.** The budget is a promise about the bytes of activations in memory: tensors that wait
 //! for their write or were kept, those that were read back, and the workers' staging buffers. What
 //! would go beyond it waits, first for what is leaving, then for what can be let go of: restored
 //! tensors that nobody uses, tensors that were prefetched too early, tensors that were kept. Only
-//! when none of this helps it is an error, which states the budget that would do.
+//! when none of this helps it is an error, which states the budget that would do. Beside the budget,
+//! freed blocks of up to half of it are kept on the shelf for the next tensors.
 //!
 //! **Profile, plan, run.** The first step offloads everything and is measured. From then on a
 //! [plan](crate::plan::offload) says what is kept. A step that does not match it (another number
@@ -32,6 +33,8 @@
 //!
 //! **Locks.** There is one, around all that is known. Nothing that frees memory is
 //! dropped under it, because what keeps a caller's memory alive may come back to this lock.
+//!
+//! [`Shelf`]: crate::memory::Shelf
 
 mod form;
 mod memory;

@@ -30,6 +30,8 @@ pub(super) enum Dropped {
     Restored(Arc<Restored>),
     #[expect(dead_code, reason = "it is only dropped")]
     Coming(Vec<Incoming>, Coming),
+    #[expect(dead_code, reason = "it is only dropped")]
+    Permit(Permit),
 }
 
 /// Where the bytes of a tensor are; see the [module](super).
@@ -474,17 +476,20 @@ impl State {
         None
     }
 
-    /// Queues the reads of a stored tensor, into `block`.
-    pub fn come(&mut self, key: u64, block: Block, permit: Permit, chunk_bytes: usize) {
+    /// Queues the reads of a stored tensor, into `block`, and counts its bytes.
+    pub fn come(&mut self, key: u64, block: Block, shared: &Arc<Shared>) {
         let Some(record) = self.records.get_mut(&key) else { return };
-        let (count, step, index) = (record.chunks.len(), record.step, record.index);
+        let (left, bytes) = (record.chunks.len(), record.bytes);
+        let (step, index) = (record.step, record.index);
         let mut parts = Parts::new(block);
-        for chunk in 0..count {
-            self.reads.push_back(Incoming { key, chunk, part: parts.cut(chunk_bytes) });
+        for chunk in 0..left {
+            self.reads.push_back(Incoming { key, chunk, part: parts.cut(shared.chunk_bytes) });
         }
-        record.phase = Phase::Coming(Coming { parts, permit, left: count });
+        let permit = Permit::counted(shared, bytes);
+        record.phase = Phase::Coming(Coming { parts, permit, left });
+        self.count(bytes);
         let step = self.step_mut(step);
-        step.reads.begin(count);
+        step.reads.begin(left);
         step.fetched(index);
     }
 
@@ -499,23 +504,30 @@ impl State {
     }
 
     /// A chunk is in memory, and its part is gone.
-    pub fn arrived(&mut self, key: u64) {
-        let Some(record) = self.records.get_mut(&key) else { return };
-        let Phase::Coming(coming) = &mut record.phase else { return };
+    pub fn arrived(&mut self, key: u64) -> Option<Dropped> {
+        let record = self.records.get_mut(&key)?;
+        let Phase::Coming(coming) = &mut record.phase else { return None };
         coming.left -= 1;
         if coming.left > 0 {
-            return;
+            return None;
         }
-        if let Phase::Coming(Coming { parts, permit, .. }) =
-            std::mem::replace(&mut record.phase, Phase::Stored)
-            && let Ok(block) = parts.join()
-        {
-            let memory = Arc::new(Restored::new(block, permit));
-            record.phase = Phase::Back { memory, taken: false };
-        }
+        let last = std::mem::replace(&mut record.phase, Phase::Stored);
+        let Phase::Coming(Coming { parts, permit, .. }) = last else { return None };
+        let Ok(block) = parts.join() else { return Some(Dropped::Permit(permit)) };
+        let memory = Arc::new(Restored::new(block, permit));
+        record.phase = Phase::Back { memory, taken: false };
+        None
     }
 
     // -- room --
+
+    /// So many bytes more are in memory.
+    pub fn count(&mut self, bytes: u64) {
+        self.used += bytes;
+        for step in self.steps.values_mut() {
+            step.peak_bytes = step.peak_bytes.max(self.used);
+        }
+    }
 
     /// Whether anything is on its way that frees memory by itself.
     pub fn moves(&self) -> bool {

@@ -13,8 +13,7 @@ use super::state::{Dropped, Phase, Record, State};
 use super::work::{self, THREADS};
 use crate::error::{Error, Kind, Result};
 use crate::io::Engine;
-use crate::memory::arena::End;
-use crate::memory::{ALIGNMENT, Block, Buffer, Hold, process_id};
+use crate::memory::{ALIGNMENT, Block, Share, Shelf, process_id};
 use crate::plan::offload::{Place, Plan, Planner, Profile};
 use crate::size::Size;
 use crate::sync::{Condvar, Mutex, MutexGuard, lock, wait};
@@ -27,6 +26,12 @@ const CHUNK_BYTES_MIN: u64 = 64 << 10;
 
 /// The share of the budget that staging buffers may take, as a divisor.
 const STAGING_SHARE: u64 = 16;
+
+/// What is kept of blocks that come free, as a divisor of the budget and within bounds: what a layer
+/// takes and gives back while it computes.
+const SPARE_SHARE: u64 = 2;
+const SPARE_BYTES_MIN: u64 = 64 << 20;
+const SPARE_BYTES_MAX: u64 = 1 << 30;
 
 /// How long a caller waits for others to give memory back when nothing moves any more.
 const PATIENCE: Duration = Duration::from_secs(2);
@@ -72,7 +77,8 @@ pub(super) struct Shared {
     pub chunk_bytes: usize,
     /// Bytes of tensors that the budget has room for.
     pub room: u64,
-    pub hold: Hold,
+    /// Keeps blocks that come free for the next tensors.
+    _share: Option<Share>,
     pub state: Mutex<State>,
     /// Room came free, a tensor came back, or a step failed.
     pub changed: Condvar,
@@ -110,7 +116,7 @@ impl Store {
         };
         let scratch = Scratch::open(&*engine, &config.directories)?;
         let shared = Arc::new(Shared {
-            hold: Hold::new(Size(room))?,
+            _share: Shelf::of_process().map(|shelf| shelf.share(spare(config.budget.0))),
             state: Mutex::new(State::new(scratch)),
             changed: Condvar::new(),
             work: Condvar::new(),
@@ -150,7 +156,8 @@ impl Store {
         if !granted.map_err(|error| error.with("activation", tensor.name))? {
             return Ok(None);
         }
-        let permit = shared.count(&mut state, tensor.bytes);
+        state.count(tensor.bytes);
+        let permit = Permit::counted(shared, tensor.bytes);
         let (index, key) = (state.next_index(), state.next_key());
         let place = state.choose(tensor);
         let offload = match place {
@@ -192,20 +199,26 @@ impl Store {
 
     /// The plan that is followed now.
     pub fn plan(&self) -> Result<Option<Plan>> {
-        Ok(lock(&self.0.shared()?.state).plan().cloned())
+        Ok(self.learned()?.plan().cloned())
     }
 
     /// What was measured last.
     pub fn profile(&self) -> Result<Option<Profile>> {
-        Ok(lock(&self.0.shared()?.state).profile().cloned())
+        Ok(self.learned()?.profile().cloned())
     }
 
     /// Numbers since the store was opened.
     pub fn report(&self) -> Result<Report> {
         let shared = self.0.shared()?;
+        Ok(self.learned()?.report(shared, shared.opened.elapsed().as_secs_f64()))
+    }
+
+    /// What is known, the step that has just ended included.
+    fn learned(&self) -> Result<MutexGuard<'_, State>> {
+        let shared = self.0.shared()?;
         let mut state = lock(&shared.state);
         state.learn(shared);
-        Ok(state.report(shared, shared.opened.elapsed().as_secs_f64()))
+        Ok(state)
     }
 }
 
@@ -234,7 +247,7 @@ impl Saved {
                 }
                 // While there was no room, it may have been fetched ahead.
                 if state.is_stored(self.key) {
-                    shared.fetch(&mut state, self.key, true)?;
+                    shared.fetch(&mut state, self.key)?;
                 }
                 continue;
             }
@@ -297,20 +310,15 @@ fn staging(budget: u64, compress: Compress) -> (usize, u64) {
     (chunk, (THREADS * (chunk + room_beside(chunk, compress))) as u64)
 }
 
+/// Bytes of freed blocks that are kept beside a budget.
+fn spare(budget: u64) -> usize {
+    (budget / SPARE_SHARE).clamp(SPARE_BYTES_MIN, SPARE_BYTES_MAX) as usize
+}
+
 impl Shared {
     /// Whether this is a child of the process that has the workers.
     pub fn is_forked(&self) -> bool {
         self.process != process_id()
-    }
-
-    /// Counts bytes that there is room for.
-    pub fn count(self: &Arc<Self>, state: &mut State, bytes: u64) -> Permit {
-        state.used += bytes;
-        let used = state.used;
-        for step in state.steps.values_mut() {
-            step.peak_bytes = step.peak_bytes.max(used);
-        }
-        Permit::counted(self, bytes)
     }
 
     /// Waits until `bytes` more fit; `false` when `limit` has passed before.
@@ -330,9 +338,6 @@ impl Shared {
         self.work.notify_all();
         let outcome = loop {
             if state.used + bytes <= self.room {
-                if state.used + bytes + self.hold.spare() > self.room {
-                    self.hold.trim();
-                }
                 state.still_since = None;
                 break Ok(true);
             }
@@ -398,8 +403,8 @@ impl Shared {
         state.is_full = false;
         while let Some(key) = state.next_to_fetch() {
             let bytes = state.bytes_of(key);
-            state.is_full = state.used + state.wanted + bytes > self.room
-                || self.fetch(state, key, false).is_err();
+            state.is_full =
+                state.used + state.wanted + bytes > self.room || self.fetch(state, key).is_err();
             if state.is_full {
                 self.work.notify_all();
                 break;
@@ -407,19 +412,10 @@ impl Shared {
         }
     }
 
-    /// Begins to read a stored tensor, for which there is room. A hold with holes that are all too
-    /// small is no reason to refuse one that is `needed`.
-    fn fetch(self: &Arc<Self>, state: &mut State, key: u64, needed: bool) -> Result<()> {
-        let bytes = state.bytes_of(key);
-        let block = match self.hold.take(bytes as usize, End::High) {
-            Err(_) if needed => Buffer::zeroed(bytes as usize)?.into(),
-            taken => taken?,
-        };
-        if state.used + bytes + self.hold.spare() > self.room {
-            self.hold.trim();
-        }
-        let permit = self.count(state, bytes);
-        state.come(key, block, permit, self.chunk_bytes);
+    /// Begins to read a stored tensor, for which there is room.
+    fn fetch(self: &Arc<Self>, state: &mut State, key: u64) -> Result<()> {
+        let block = Shelf::block(state.bytes_of(key) as usize)?;
+        state.come(key, block, self);
         self.work.notify_all();
         Ok(())
     }

@@ -15,7 +15,7 @@ use super::state::{Incoming, Origin, Outgoing};
 use super::store::Shared;
 use crate::error::{Error, Kind, Result, panic_text};
 use crate::io::{Failed, Priority};
-use crate::memory::{ALIGNMENT, Block, Buffer, Part, populate};
+use crate::memory::{ALIGNMENT, Block, Buffer, Part, complete};
 use crate::sync::{lock, wait};
 
 /// Chunks under way at once.
@@ -153,14 +153,16 @@ fn bring_in(shared: &Shared, desk: &mut Desk, read: Incoming) -> Result<()> {
         step.read_bytes += stored.len as u64;
         step.decoded = (step.decoded.0 + stored.len as u64, step.decoded.1 + seconds);
     }
-    state.arrived(key);
+    let dropped = state.arrived(key);
+    drop(state);
+    drop(dropped);
     Ok(())
 }
 
 /// Reads a chunk straight to where it belongs; the seconds that checking took.
 fn read_raw(shared: &Shared, from: &Origin, stored: &Stored, mut part: Part) -> Result<f64> {
     if let Some(bytes) = part.as_mut() {
-        populate(bytes);
+        complete(bytes);
     }
     let read = shared.engine.read(&from.file, from.offset, part.into(), from.priority);
     let bytes = read.wait().map_err(|failed| failed.error)?;

@@ -49,14 +49,6 @@ impl Foreign {
         unsafe { Self::shared(NonNull::from(bytes).cast(), bytes.len(), Box::new(())) }
     }
 
-    /// A buffer that is only read from now on, and what goes after it.
-    pub fn owning(buffer: Buffer, after: Box<dyn Any + Send>) -> Self {
-        let (start, len) = (buffer.start(), buffer.len());
-        // SAFETY: the buffer's bytes are initialised, stay in place when it is moved, and can't be
-        // reached by anybody else; a tuple drops its fields in order, the buffer first.
-        unsafe { Self::shared(start, len, Box::new((buffer, after))) }
-    }
-
     /// Memory that is only read.
     ///
     /// # Safety
@@ -75,9 +67,11 @@ impl Foreign {
         Self { start, len, writable: true, keeper }
     }
 
-    /// The same memory, which also keeps `keeper` for as long as it is in use.
+    /// The same memory, which also keeps `keeper` for as long as it is in use, and lets go of it
+    /// last.
     #[must_use]
     pub fn kept_by(mut self, keeper: Box<dyn Any + Send>) -> Self {
+        // A tuple drops its fields in order.
         self.keeper = Box::new((self.keeper, keeper));
         self
     }
@@ -85,6 +79,16 @@ impl Foreign {
     /// Gives back what kept the memory alive.
     pub fn into_keeper(self) -> Box<dyn Any + Send> {
         self.keeper
+    }
+}
+
+/// A buffer that is only read from now on.
+impl From<Buffer> for Foreign {
+    fn from(buffer: Buffer) -> Self {
+        let (start, len) = (buffer.start(), buffer.len());
+        // SAFETY: the buffer's bytes are initialised, stay in place when it is moved, and can't be
+        // reached by anybody else.
+        unsafe { Self::shared(start, len, Box::new(buffer)) }
     }
 }
 

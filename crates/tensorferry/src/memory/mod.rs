@@ -3,13 +3,11 @@
 //! ```text
 //!   Budget ── permits ──► who may allocate        Arena ── spans ──► where in a fixed range
 //!
-//!                                                  ▼
-//!                                          Hold: the memory under one
-//!
 //!   Buffer  one allocation, freed on drop   ┐
 //!   Lease   a slot of a Pool, returned      ├──► Block: what an operation owns while the kernel
 //!   Foreign somebody else's memory, kept    ┘           or a device works on it
 //!      ▲
+//!   Shelf   large blocks that are used again and again
 //!   Mapped  a file as memory, private; residency: how much of it the kernel has at hand
 //!
 //!   Region  a Block of which many borrow disjoint ranges: an allocation of a device
@@ -30,7 +28,6 @@ pub mod budget;
 mod attic;
 mod block;
 mod buffer;
-mod hold;
 mod mapped;
 mod part;
 mod pool;
@@ -38,17 +35,19 @@ mod populate;
 mod process;
 mod region;
 mod residency;
+mod shelf;
+mod spin;
 
 pub use arena::Arena;
 pub use block::{Block, Foreign};
 pub use budget::Budget;
 pub use buffer::{ALIGNMENT, Buffer};
-pub use hold::Hold;
 pub use mapped::{Advice, Mapped};
 pub use part::{Part, Parts};
 pub use pool::{Lease, Pool};
-pub(crate) use populate::populate;
+pub(crate) use populate::{complete, populate};
 pub(crate) use process::process_id;
 pub(crate) use region::overlap;
 pub use region::{Reading, Region, Writing};
 pub use residency::residency;
+pub use shelf::{Share, Shelf};

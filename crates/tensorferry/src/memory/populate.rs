@@ -95,6 +95,16 @@ pub(crate) fn populate(memory: &mut [u8]) {
     }
 }
 
+/// Makes the pages of `memory` that are missing, of whatever size: for memory that mostly has them.
+pub(crate) fn complete(memory: &mut [u8]) {
+    let start = memory.as_mut_ptr();
+    if start.addr().is_multiple_of(ALIGNMENT) {
+        // SAFETY: memory that is borrowed for writing, of which the kernel rounds the length up to
+        // whole pages. The advice does not change what it contains.
+        let _ = unsafe { madvise(start.cast(), memory.len(), Advice::LinuxPopulateWrite) };
+    }
+}
+
 #[cfg(test)]
 #[cfg(not(loom))]
 mod tests {
@@ -106,6 +116,8 @@ mod tests {
         memory[3 << 20] = 7;
         populate(&mut memory);
         populate(&mut memory[100..4 << 20]);
+        complete(&mut memory);
+        complete(&mut memory[100..]);
         assert_eq!(memory.iter().map(|byte| u64::from(*byte)).sum::<u64>(), 7);
     }
 

@@ -46,7 +46,7 @@ fn numbers(seed: usize, bytes: usize, sparse: bool) -> Vec<u8> {
 }
 
 fn memory(bytes: &[u8], permit: Permit) -> Block {
-    Foreign::owning(Buffer::copy_of(bytes).unwrap(), Box::new(permit)).into()
+    Foreign::from(Buffer::copy_of(bytes).unwrap()).kept_by(Box::new(permit)).into()
 }
 
 fn save(store: &Store, name: &str, bytes: &[u8]) -> Result<Saved> {

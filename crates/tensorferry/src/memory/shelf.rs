@@ -1,0 +1,396 @@
+//! Large blocks that are used again and again: freed by one, taken by the next who wants as many
+//! bytes.
+//!
+//! A step of training takes and frees the same sizes as the step before. What is freed to the
+//! system is made again page by page, which takes longer than to compute on it; what an allocator
+//! keeps for itself it may be unable to use again, and the process stays large. So blocks have
+//! sizes of few kinds, and one that was freed is taken by the next who asks for its kind.
+//!
+//! ```text
+//!             take                       give
+//!   bare ────────────► in use ◄────────────────────► spare
+//!     ▲   (no spare one)                   take         │
+//!     └──────────────── its pages are given back ◄──────┘  the longest spare first,
+//!                                                           when more than the limit are spare
+//! ```
+//!
+//! *Bounds.* Spare bytes are at most the sum of all [`Share`]s; without one, nothing is kept. Addresses
+//! come from one range that is reserved once, so that it is known of any address whether it belongs
+//! to the shelf; they are never given back, and a block that is bare takes none but its address.
+//!
+//! *Threads.* One lock for a few instructions, which spins: pages are given back outside of it. Whoever
+//! forks takes the lock first ([`Shelf::freeze`]), so that the child finds everything in order.
+
+use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::ops::Range;
+use std::ptr::NonNull;
+use std::sync::OnceLock;
+
+use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
+
+use super::block::{Block, Foreign};
+use super::buffer::Buffer;
+use super::spin::Spin;
+use crate::error::{Error, Kind, Result};
+use crate::size::Size;
+
+/// Addresses that the process's shelf reserves: more than any machine has memory, and few of those
+/// that there are.
+const RESERVED_BYTES: usize = 1 << 40;
+
+/// Kinds of sizes between one power of two and the next: a block is at most an eighth too long.
+const KINDS: usize = 8;
+
+/// Sizes are multiples of this.
+const UNIT: usize = 64 << 10;
+
+/// Blocks of this size and more begin where a huge page could.
+const HUGE: usize = 2 << 20;
+
+/// Large blocks for whoever wants one.
+#[derive(Debug)]
+pub struct Shelf {
+    addresses: Range<usize>,
+    state: Spin<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    /// Addresses below belong to blocks.
+    next: usize,
+    /// Of all blocks, by address.
+    sizes: HashMap<usize, usize>,
+    /// By size; the longest spare first.
+    spare: BTreeMap<usize, VecDeque<Spare>>,
+    spare_bytes: usize,
+    /// By size.
+    bare: BTreeMap<usize, Vec<usize>>,
+    limit: usize,
+    /// Blocks that were given back so far.
+    given: u64,
+}
+
+#[derive(Debug)]
+struct Spare {
+    address: usize,
+    given: u64,
+}
+
+/// So many spare bytes are kept for as long as this exists.
+#[derive(Debug)]
+pub struct Share {
+    shelf: &'static Shelf,
+    bytes: usize,
+}
+
+/// Returns a block when it is dropped.
+struct Place(&'static Shelf, NonNull<u8>);
+
+// SAFETY: the block is reached through its owner alone, and may be given back by any thread.
+unsafe impl Send for Place {}
+
+impl Shelf {
+    /// The shelf of this process; none where so many addresses can't be reserved.
+    pub fn of_process() -> Option<&'static Self> {
+        static SHELF: OnceLock<Option<Shelf>> = OnceLock::new();
+        SHELF.get_or_init(|| Self::reserve(RESERVED_BYTES).ok()).as_ref()
+    }
+
+    /// A block that returns to the process's shelf; memory of its own where there is no shelf. It
+    /// contains whatever was there before.
+    pub fn block(len: usize) -> Result<Block> {
+        let taken = Self::of_process().and_then(|shelf| Some((shelf, shelf.take(len)?)));
+        let Some((shelf, start)) = taken else { return Ok(Buffer::zeroed(len)?.into()) };
+        let place = Box::new(Place(shelf, start));
+        // SAFETY: mapped, so initialised; nobody else gets the block before the place, which is its
+        // keeper, is dropped.
+        Ok(unsafe { Foreign::exclusive(start, len, place) }.into())
+    }
+
+    fn reserve(bytes: usize) -> Result<Self> {
+        let (protection, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE);
+        let flags = flags | MapFlags::NORESERVE;
+        // SAFETY: a new anonymous mapping at an address of the kernel's choice.
+        let start = unsafe { mmap_anonymous(std::ptr::null_mut(), bytes, protection, flags) };
+        let start = start.map_err(|error| {
+            let message = format!("can't reserve addresses for {}", Size(bytes as u64));
+            Error::new(Kind::OutOfMemory, message).caused_by(error)
+        })?;
+        let start = start.expose_provenance();
+        let state = State { next: start, ..State::default() };
+        Ok(Self { addresses: start..start + bytes, state: Spin::new(state) })
+    }
+
+    /// Keeps up to so many more spare bytes.
+    #[must_use = "they are kept as long as the share exists"]
+    pub fn share(&'static self, bytes: usize) -> Share {
+        self.state.lock().limit += bytes;
+        Share { shelf: self, bytes }
+    }
+
+    /// Whether anything would be kept.
+    pub fn keeps(&self) -> bool {
+        self.state.lock().limit > 0
+    }
+
+    /// Bytes in pages that nobody uses, at most.
+    pub fn spare(&self) -> u64 {
+        self.state.lock().spare_bytes as u64
+    }
+
+    /// Whether the address is one of the shelf's.
+    pub fn owns(&self, address: usize) -> bool {
+        self.addresses.contains(&address)
+    }
+
+    /// A block of at least `len` bytes at an address that direct I/O can use; `None` when the
+    /// addresses are used up.
+    pub fn take(&self, len: usize) -> Option<NonNull<u8>> {
+        let size = kind(len)?;
+        let mut state = self.state.lock();
+        let address = state.take_spare(size).or_else(|| state.bare.get_mut(&size)?.pop());
+        let address = match address {
+            Some(address) => address,
+            None => state.make(size, self.addresses.end)?,
+        };
+        drop(state);
+        NonNull::new(std::ptr::with_exposed_provenance_mut(address))
+    }
+
+    /// Takes a block back; `false` if it is none that was given out.
+    ///
+    /// # Safety
+    /// Nobody uses the block any more.
+    pub unsafe fn give(&self, block: NonNull<u8>) -> bool {
+        let mut state = self.state.lock();
+        let Some(size) = state.sizes.get(&block.addr().get()).copied() else { return false };
+        state.given += 1;
+        let spare = Spare { address: block.addr().get(), given: state.given };
+        state.spare.entry(size).or_default().push_back(spare);
+        state.spare_bytes += size;
+        let excess = state.excess();
+        drop(state);
+        self.bare(&excess);
+        true
+    }
+
+    /// Gives the pages of blocks that are on no list back, and puts them on the list of the bare.
+    fn bare(&self, blocks: &[(usize, usize)]) {
+        for &(size, address) in blocks {
+            let start = std::ptr::with_exposed_provenance_mut(address);
+            // SAFETY: inside the reserved range, and reached by nobody: it is on no list and in
+            // no use. Refused advice costs memory only.
+            let _ = unsafe { madvise(start, size, Advice::LinuxDontNeed) };
+            self.state.lock().bare.entry(size).or_default().push(address);
+        }
+    }
+
+    /// Keeps everybody out until [`thaw`](Self::thaw): for who is about to fork.
+    pub fn freeze(&self) {
+        std::mem::forget(self.state.lock());
+    }
+
+    /// Lets everybody in again, in the parent and in the child.
+    ///
+    /// # Safety
+    /// The caller froze it, or its parent did so before it forked.
+    pub unsafe fn thaw(&self) {
+        // SAFETY: the caller has the lock.
+        unsafe { self.state.unlock() };
+    }
+}
+
+impl State {
+    fn take_spare(&mut self, size: usize) -> Option<usize> {
+        // The latest is the most likely to be in a processor's cache.
+        let spare = self.spare.get_mut(&size)?.pop_back()?;
+        self.spare_bytes -= size;
+        Some(spare.address)
+    }
+
+    fn make(&mut self, size: usize, end: usize) -> Option<usize> {
+        let alignment = if size >= HUGE { HUGE } else { UNIT };
+        let address = self.next.checked_next_multiple_of(alignment)?;
+        if size > end.checked_sub(address)? {
+            return None;
+        }
+        self.next = address + size;
+        self.sizes.insert(address, size);
+        Some(address)
+    }
+
+    /// Takes out the blocks that have been spare for longest, until the others are within the limit.
+    fn excess(&mut self) -> Vec<(usize, usize)> {
+        let mut excess = Vec::new();
+        while self.spare_bytes > self.limit {
+            let oldest = |(size, spare): (&usize, &VecDeque<Spare>)| {
+                spare.front().map(|spare| (spare.given, *size))
+            };
+            let Some((_, size)) = self.spare.iter().filter_map(oldest).min() else { break };
+            let spare = self.spare.get_mut(&size).and_then(VecDeque::pop_front);
+            excess.extend(spare.map(|spare| (size, spare.address)));
+            self.spare_bytes -= size;
+        }
+        excess
+    }
+}
+
+/// The size of the blocks for requests of `len` bytes.
+fn kind(len: usize) -> Option<usize> {
+    let step = (1_usize << len.max(1).ilog2()) / KINDS;
+    len.max(1).checked_next_multiple_of(step.max(UNIT))
+}
+
+impl Drop for Shelf {
+    fn drop(&mut self) {
+        let start = std::ptr::with_exposed_provenance_mut(self.addresses.start);
+        // SAFETY: reserved with this length. Blocks, shares and places of a shelf refer to one that
+        // is never dropped; this is for a test's own, whose blocks are gone.
+        let _ = unsafe { munmap(start, self.addresses.len()) };
+    }
+}
+
+impl Drop for Share {
+    fn drop(&mut self) {
+        let mut state = self.shelf.state.lock();
+        state.limit -= self.bytes;
+        let excess = state.excess();
+        drop(state);
+        self.shelf.bare(&excess);
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        // SAFETY: the block's owner lets go of it, and of its keeper with it.
+        let known = unsafe { self.0.give(self.1) };
+        debug_assert!(known, "a block of the shelf returns to it");
+    }
+}
+
+#[cfg(test)]
+#[cfg(not(loom))]
+mod tests {
+    use super::*;
+
+    const MIB: usize = 1 << 20;
+
+    fn shelf(limit: usize) -> &'static Shelf {
+        let shelf = Box::leak(Box::new(Shelf::reserve(1 << 30).unwrap()));
+        std::mem::forget(shelf.share(limit));
+        shelf
+    }
+
+    fn fill(block: NonNull<u8>, len: usize, byte: u8) {
+        // SAFETY: a block of at least so many bytes that only this test has.
+        unsafe { block.write_bytes(byte, len) };
+    }
+
+    fn give(shelf: &Shelf, block: NonNull<u8>) {
+        // SAFETY: the test does not use it any more.
+        assert!(unsafe { shelf.give(block) });
+    }
+
+    fn first_byte(block: NonNull<u8>) -> u8 {
+        // SAFETY: mapped memory of a block that only this test has.
+        unsafe { block.read() }
+    }
+
+    #[test]
+    fn a_block_that_was_given_back_is_taken_again_with_its_pages() {
+        let shelf = shelf(8 * MIB);
+        let block = shelf.take(3 * MIB).unwrap();
+        fill(block, 3 * MIB, 7);
+        give(shelf, block);
+        assert_eq!(shelf.spare(), 3 << 20);
+        let other = shelf.take(5 * MIB).unwrap();
+        assert_ne!(block, other);
+        let again = shelf.take(3 * MIB - 1).unwrap();
+        assert_eq!((again, first_byte(again), shelf.spare()), (block, 7, 0));
+        let apart = again.addr().get().abs_diff(other.addr().get());
+        assert!(apart >= 3 * MIB && other.addr().get().is_multiple_of(HUGE));
+    }
+
+    #[test]
+    fn what_has_been_spare_for_longest_loses_its_pages_when_there_is_too_much() {
+        let shelf = shelf(4 * MIB);
+        let blocks: Vec<_> = (0..3).map(|_| shelf.take(2 * MIB).unwrap()).collect();
+        for block in &blocks {
+            fill(*block, 2 * MIB, 9);
+            give(shelf, *block);
+        }
+        assert_eq!(shelf.spare(), 4 << 20);
+        let again: Vec<_> = (0..3).map(|_| shelf.take(2 * MIB).unwrap()).collect();
+        assert_eq!(again, [blocks[2], blocks[1], blocks[0]]);
+        let bytes: Vec<_> = again.into_iter().map(first_byte).collect();
+        assert_eq!(bytes, [9, 9, 0], "the oldest is as new");
+    }
+
+    #[test]
+    fn nothing_is_kept_when_the_last_share_is_gone() {
+        let shelf = shelf(0);
+        let share = shelf.share(16 * MIB);
+        let block = shelf.take(MIB).unwrap();
+        give(shelf, block);
+        assert!(shelf.keeps() && shelf.spare() == 1 << 20);
+        drop(share);
+        assert!(!shelf.keeps() && shelf.spare() == 0);
+        assert_eq!(shelf.take(MIB), Some(block));
+    }
+
+    #[test]
+    fn addresses_that_are_used_up_and_foreign_blocks_are_refused() {
+        let shelf = shelf(MIB);
+        assert_eq!(shelf.take(2 << 30), None);
+        assert_eq!(shelf.take(usize::MAX), None);
+        let mut local = 0_u8;
+        let outside = NonNull::from(&mut local);
+        assert!(!shelf.owns(outside.addr().get()));
+        // SAFETY: it is no block, and not used here.
+        assert!(!unsafe { shelf.give(outside) });
+        assert!(shelf.owns(shelf.take(1).unwrap().addr().get()));
+    }
+
+    #[test]
+    fn sizes_are_at_most_an_eighth_too_long_and_of_few_kinds() {
+        for len in [1, UNIT, UNIT + 1, MIB, MIB + 1, 9 * MIB + 5, 100 * MIB + 3] {
+            let size = kind(len).unwrap();
+            assert!(size >= len && size - len <= (len / KINDS).max(UNIT), "{len}: {size}");
+            assert_eq!(kind(size), Some(size));
+        }
+    }
+
+    #[test]
+    fn threads_never_share_a_block() {
+        let shelf = shelf(8 * MIB);
+        std::thread::scope(|scope| {
+            for thread in 0..4_u8 {
+                scope.spawn(move || {
+                    for round in 0..200_usize {
+                        let len = (round % 3 + 1) * 100_000;
+                        let block = shelf.take(len).unwrap();
+                        fill(block, len, thread);
+                        std::thread::yield_now();
+                        // SAFETY: filled above, and nobody else's.
+                        let bytes = unsafe { std::slice::from_raw_parts(block.as_ptr(), len) };
+                        assert!(bytes.iter().all(|byte| *byte == thread));
+                        give(shelf, block);
+                    }
+                });
+            }
+        });
+        assert!(shelf.spare() <= 8 << 20);
+    }
+
+    #[test]
+    fn who_is_frozen_out_waits_for_the_thaw() {
+        let shelf = shelf(MIB);
+        shelf.freeze();
+        let waiting = std::thread::spawn(move || shelf.take(MIB).is_some());
+        std::thread::sleep(std::time::Duration::from_millis(20));
+        assert!(!waiting.is_finished());
+        // SAFETY: frozen above.
+        unsafe { shelf.thaw() };
+        assert!(waiting.join().unwrap());
+    }
+}
