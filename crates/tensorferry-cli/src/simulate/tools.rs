@@ -20,6 +20,9 @@ pub(crate) struct Args {
     /// Operations after which the paper's algorithm starts its dictionaries anew
     #[arg(long, default_value_t = PAPER_UPDATE_EVERY)]
     update_every: u64,
+    /// Let every phase of the trace last so many times as long as it was recorded
+    #[arg(long, value_name = "TIMES", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..))]
+    longer: u16,
     /// Print a document for programs
     #[arg(long)]
     json: bool,
@@ -30,6 +33,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     let text = fs::read_to_string(&args.trace)
         .map_err(|error| of_file(Error::from_io(error, "can't read the trace")))?;
     let trace = Trace::parse(&text).map_err(of_file)?;
+    let trace = trace.longer(args.longer.into());
     let comparison = compare(&trace, args.goal, args.update_every).map_err(of_file)?;
     output::show(&comparison, args.json)
 }

@@ -51,6 +51,24 @@ fn every_policy_stands_beside_the_oracles() {
 }
 
 #[test]
+fn a_longer_trace_has_all_phases_longer_and_pays_for_first_looks_once() {
+    let bandit = |more: &[&str]| {
+        let ended = simulate(&trace(), more);
+        let line = ended.stdout.lines().find(|line| line.starts_with("bandit")).unwrap().to_owned();
+        (ended.stdout, line)
+    };
+    let (_, short) = bandit(&[]);
+    let (told, long) = bandit(&["--longer", "20"]);
+    assert!(told.starts_with("a machine\n2400 steps, goal w, phases: idle, busy\n"), "{told}");
+    let share = |line: &str| -> f64 {
+        let figure = line.split_whitespace().find_map(|word| word.parse().ok());
+        figure.unwrap_or_else(|| panic!("no figure in {line}"))
+    };
+    assert!(share(&long) > share(&short), "{short} / {long}");
+    assert_eq!(simulate(&trace(), &["--longer", "0"]).code, Some(2));
+}
+
+#[test]
 fn the_document_holds_shares_for_each_size() {
     let ended = simulate(&trace(), &["--json", "--update-every", "50"]);
     assert_eq!((ended.code, ended.stderr.as_str()), (Some(0), ""));

@@ -1,7 +1,7 @@
 //! Files that vanish with the process, and places in them.
 //!
-//! Each drive has one file, made in a directory of the user's and unlinked at once: whatever ends
-//! the process ends the file. Places are given out from the beginning of the file on, so that
+//! Each drive has one file without a name, in a directory of the user's: whatever ends the process
+//! ends the file. Places are given out from the beginning of the file on, so that
 //! activations, which are stored in the order of forward, lie in that order and are written
 //! sequentially; what backward has used is free for the next step. Chunks take turns over the
 //! drives.
@@ -10,12 +10,11 @@
 //! writes inside a file's length run side by side.
 
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::error::{Error, Kind, Result};
 use crate::io::{Engine, File, Mode, Open};
+use crate::memory::ALIGNMENT;
 use crate::memory::arena::{Arena, End, Span};
-use crate::memory::{ALIGNMENT, process_id};
 use crate::size::Size;
 
 /// Offsets that a scratch file can have: no disk is as large.
@@ -86,21 +85,13 @@ impl Scratch {
 
 impl Drive {
     fn open(engine: &dyn Engine, directory: PathBuf) -> Result<Self> {
-        static NUMBER: AtomicU64 = AtomicU64::new(0);
-        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
-        let path = directory.join(format!(".ferry-scratch-{}-{number}", process_id()));
         let refused = |error: Error| {
             let kind = error.kind();
             Error::new(kind, "can't make a scratch file for activations; give a directory that exists and can be written to")
                 .with("directory", directory.display())
                 .caused_by(error)
         };
-        let file = engine.open(&path, Open::direct(Mode::New)).map_err(refused)?;
-        // A file in memory has no name to take away.
-        if engine.facts().backend != "memory" {
-            std::fs::remove_file(&path)
-                .map_err(|error| refused(Error::from_io(error, "can't unlink it")))?;
-        }
+        let file = engine.open(&directory, Open::direct(Mode::Unnamed)).map_err(refused)?;
         let arena = Arena::new(FILE_BYTES_MAX, ALIGNMENT as u64)?;
         Ok(Self { file, directory, arena, reserved: 0 })
     }

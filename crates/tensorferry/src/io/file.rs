@@ -21,7 +21,7 @@ use rustix::io::{Errno, retry_on_intr};
 use super::memory::set_len;
 
 use crate::error::{Error, Kind, Result};
-use crate::memory::ALIGNMENT;
+use crate::memory::{ALIGNMENT, process_id};
 use crate::sync::{Mutex, lock};
 
 /// How to open a file.
@@ -46,6 +46,9 @@ pub enum Mode {
     Replace,
     /// Read and written; must not exist yet.
     New,
+    /// Read and written; a new file in the directory that the path is of, without a name: it is gone
+    /// when the process is, however that ends.
+    Unnamed,
 }
 
 impl Open {
@@ -108,7 +111,9 @@ impl File {
     pub(super) fn open(path: &Path, how: Open, home: Home) -> Result<Self> {
         let failed =
             |errno| Error::from_errno(errno, "can't open file").with("file", path.display());
-        refuse_what_is_no_file(path)?;
+        if how.mode != Mode::Unnamed {
+            refuse_what_is_no_file(path)?;
+        }
         let flags = OFlags::CLOEXEC
             | match how.mode {
                 Mode::Read => OFlags::RDONLY,
@@ -116,9 +121,13 @@ impl File {
                 Mode::Create => OFlags::RDWR | OFlags::CREATE,
                 Mode::Replace => OFlags::RDWR | OFlags::CREATE | OFlags::TRUNC,
                 Mode::New => OFlags::RDWR | OFlags::CREATE | OFlags::EXCL,
+                Mode::Unnamed => OFlags::RDWR | OFlags::TMPFILE,
             };
         let permissions = Permissions::from_raw_mode(0o666);
-        let buffered = retry_on_intr(|| rustix::fs::openat(CWD, path, flags, permissions));
+        let buffered = match retry_on_intr(|| rustix::fs::openat(CWD, path, flags, permissions)) {
+            Err(Errno::OPNOTSUPP) if how.mode == Mode::Unnamed => made_and_unlinked(path),
+            opened => opened,
+        };
         let buffered = buffered.map_err(failed)?;
         let direct = if how.direct { Direct::reopen(&buffered, how.mode) } else { None };
         let storage = Storage::Disk { buffered, direct };
@@ -276,6 +285,17 @@ fn refuse_what_is_no_file(path: &Path) -> Result<()> {
         _ => return Ok(()),
     };
     Err(Error::invalid(format!("can't open file, it is {what}")).with("file", path.display()))
+}
+
+/// A file without a name where the file system has none, as NFS.
+fn made_and_unlinked(directory: &Path) -> rustix::io::Result<OwnedFd> {
+    static NUMBER: AtomicU64 = AtomicU64::new(0);
+    let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+    let path = directory.join(format!(".ferry-scratch-{}-{number}", process_id()));
+    let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
+    let file = rustix::fs::openat(CWD, &path, flags, Permissions::from_raw_mode(0o600))?;
+    rustix::fs::unlink(&path)?;
+    Ok(file)
 }
 
 impl Direct {

@@ -29,6 +29,7 @@ impl Directory {
             (Mode::Read | Mode::Update, None) => {
                 return Err(failed(Kind::NotFound, "no such file in memory"));
             }
+            (Mode::Unnamed, _) => Arc::default(),
             (Mode::New, Some(_)) => return Err(failed(Kind::Io, "it exists in memory")),
             (Mode::Replace, Some(content)) => {
                 lock(&content).clear();

@@ -89,6 +89,21 @@ fn crooked(bytes: &[u8]) -> Block {
 }
 
 #[test]
+fn a_file_without_a_name_is_used_as_any_other_and_leaves_nothing() {
+    on_every_backend(|setting| {
+        let directory = setting.directory.path();
+        let open = || setting.engine.open(directory, Open::direct(Mode::Unnamed)).unwrap();
+        let (one, other) = (open(), open());
+        assert_eq!(std::fs::read_dir(directory).unwrap().count(), 0);
+        let bytes = pattern(1, 10_000);
+        setting.engine.write(&one, 5, block(&bytes), Priority::Offload).wait().unwrap();
+        let read = setting.engine.read(&one, 5, block(&[0; 10_000]), Priority::Waiting);
+        assert!(*read.wait().unwrap() == *bytes);
+        assert_eq!((one.len().unwrap(), other.len().unwrap()), (10_005, 0));
+    });
+}
+
+#[test]
 fn what_was_written_is_read_back_at_any_offset_and_length() {
     on_every_backend(|setting| {
         let file = setting.open("a", Mode::New);

@@ -280,6 +280,8 @@ fn work_until_closed(shared: &Shared) {
         drop(state);
         state = carry_out(shared, task, &mut scratch);
         if state.come_back(id) {
+            // It may have been what others waited for: it was counted among those who prepare.
+            shared.work.notify_all();
             return;
         }
     }

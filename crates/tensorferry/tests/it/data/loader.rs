@@ -1,15 +1,17 @@
 //! Batches come out in order, whole and the same, whatever threads and storage do.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::thread;
 use std::time::Duration;
 
 use tensorferry::Kind;
 use tensorferry::data::loader::{Config, Crew, Loader, Mode, OnError, alone};
+use tensorferry::data::recipe::Recipe;
 use tensorferry::data::source::Label;
 
 use super::made_up::{
-    Numbers, PANICS, Pair, epoch, epoch_and_faults, in_order, loader, numbers, taken, values,
+    Held, Numbers, PANICS, Pair, epoch, epoch_and_faults, in_order, loader, numbers, taken, values,
 };
 
 #[test]
@@ -228,6 +230,36 @@ fn a_crew_grows_while_its_threads_are_held_up() {
     run.submit(&[0]).unwrap();
     crew.grow(2).unwrap();
     assert_eq!(epoch(&make(numbers(8)), 0, &in_order(8, 4)).len(), 2);
+}
+
+#[test]
+fn threads_that_come_back_from_a_run_that_is_gone_leave_the_work_to_others() {
+    for mode in [Mode::Auto, Mode::Static] {
+        let crew = Crew::new(2, mode).unwrap();
+        let make = |recipe: Box<dyn Recipe>| {
+            let (source, config) = (Arc::new(numbers(8)), Config::default());
+            Loader::new(source, vec![recipe], config, Arc::clone(&crew)).unwrap()
+        };
+        let held = Held::default();
+        let slow = make(Box::new(held.clone()));
+        let run = slow.begin(0).unwrap();
+        in_order(8, 1).iter().for_each(|batch| run.submit(batch).unwrap());
+        let hands = if mode == Mode::Auto { 2 } else { 1 };
+        while held.0.before.load(Ordering::SeqCst) < hands {
+            thread::sleep(Duration::from_millis(1));
+        }
+        drop(run);
+        let quick = make(Box::new(Pair));
+        let run = quick.begin(0).unwrap();
+        in_order(8, 1).iter().for_each(|batch| run.submit(batch).unwrap());
+        // By now the new threads have loaded what they may, and wait for the old ones to prepare.
+        thread::sleep(Duration::from_millis(50));
+        held.0.open.store(true, Ordering::SeqCst);
+        for batch in 0..8 {
+            let taken = run.next(Some(Duration::from_secs(20))).unwrap();
+            assert!(taken.is_some(), "batch {batch} never comes, {mode:?}");
+        }
+    }
 }
 
 #[test]

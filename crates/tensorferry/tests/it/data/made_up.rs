@@ -1,6 +1,7 @@
 //! A source and a recipe made up for the tests.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
 use std::time::Duration;
 
@@ -86,6 +87,33 @@ impl Recipe for Pair {
         into[8..].copy_from_slice(&chance.draw().to_le_bytes());
         assert_ne!(&into[..8], PANICS.to_le_bytes(), "this number is not to be met");
         Ok(())
+    }
+}
+
+/// Prepares nothing before it is let.
+#[derive(Clone, Default)]
+pub struct Held(pub Arc<Gate>);
+
+/// How many stand before it, and whether it is open.
+#[derive(Default)]
+pub struct Gate {
+    pub before: AtomicUsize,
+    pub open: AtomicBool,
+}
+
+impl Recipe for Held {
+    fn prepare(
+        &self,
+        field: Field<'_>,
+        chance: Chance,
+        scratch: &mut Scratch,
+        place: &mut dyn Place,
+    ) -> Result<()> {
+        self.0.before.fetch_add(1, Ordering::SeqCst);
+        while !self.0.open.load(Ordering::SeqCst) {
+            thread::sleep(Duration::from_millis(1));
+        }
+        Pair.prepare(field, chance, scratch, place)
     }
 }
 

@@ -78,6 +78,21 @@ impl Trace {
         Ok(Self { machine: raw.machine, phases: raw.phases, steps })
     }
 
+    /// The same for longer: what was recorded of a phase happens `times` in a row, each time
+    /// beginning with another step. A recording of an hour tells what tools cost, a training of days
+    /// pays for a first look at them once.
+    #[must_use]
+    pub fn longer(&self, times: usize) -> Self {
+        let mut steps = Vec::with_capacity(self.steps.len() * times);
+        for phase in self.steps.chunk_by(|one, next| one.phase == next.phase) {
+            for round in 0..times {
+                let (late, early) = phase.split_at(round * phase.len() / times);
+                steps.extend(early.iter().chain(late).cloned());
+            }
+        }
+        Self { machine: self.machine.clone(), phases: self.phases.clone(), steps }
+    }
+
     /// Whether every step has what the goal needs.
     pub(super) fn check_goal(&self, goal: Goal) -> Result<()> {
         let lacks = |step: &Step| {
