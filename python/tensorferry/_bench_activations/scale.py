@@ -14,7 +14,7 @@ class Training:
     sizes: dict[str, int]
     rounds: int = 3
     warm: int = 2
-    timed: int = 3
+    timed: int = 2
 
 
 @dataclass(frozen=True)
@@ -23,11 +23,11 @@ class Batch:
 
     sizes: dict[str, int]
     limit_bytes: int
-    budget_share: float = 0.25
+    budget_share: float = 0.4
     """Of the limit: the rest is for what an operation works on."""
     first: int = 4
     most: int = 1 << 16
-    steps: int = 3
+    steps: int = 2
     precision: int = 16
     """The search ends within so small a part of the result."""
 
@@ -68,14 +68,14 @@ SCALES = {
         Training({"depth": 24, "width": 512, "batch": 4096}, rounds=2),
         Training({"width": 32, "blocks": 2, "side": 64, "batch": 32}, rounds=2),
         Training({"width": 256, "depth": 6, "length": 128, "batch": 32}, rounds=2),
-        Batch({"width": 16, "depth": 40, "side": 32}, 160 * MIB, precision=8),
+        Batch({"width": 16, "depth": 40, "side": 32}, 192 * MIB, precision=4),
         Loss({"width": 16, "side": 32}, 8 * MIB),
     ),
     "full": Scale(
         Training({"depth": 24, "width": 1024, "batch": 8192}),
         Training({"width": 64, "blocks": 2, "side": 64, "batch": 64}),
         Training({"width": 512, "depth": 6, "length": 256, "batch": 24}),
-        Batch({"width": 32, "depth": 60, "side": 32}, 600 * MIB),
+        Batch({"width": 32, "depth": 60, "side": 32}, 320 * MIB, precision=8),
         Loss({"width": 16, "side": 32}, 8 * MIB),
     ),
 }

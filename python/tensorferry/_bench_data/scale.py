@@ -81,7 +81,12 @@ SCALES = {
         Slow(8, 20_000, 3, 2_000_000, batch=2),
         Consumers((96, 64), (32, 32), 2, 2, 4, 1),
     ),
-    "quick": Scale(Images(128), Arrays(), Slow(64, 1_500_000, 4), Consumers()),
+    "quick": Scale(
+        Images(128, rounds=5, memory_epochs=20),
+        Arrays(rounds=5),
+        Slow(64, 1_500_000, 4),
+        Consumers(rounds=5),
+    ),
     "full": Scale(
         Images(1024, rounds=7, timed=32, memory_epochs=20, memory_batches=8),
         Arrays(epoch_bytes=480_000_000, rounds=7, epochs=3),
