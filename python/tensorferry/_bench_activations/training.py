@@ -34,12 +34,15 @@ STALLS = {
 }
 NAMES = {
     "ours": "tensorferry",
+    "least": "tensorferry, small budget",
     "plain": "plain training",
     "by hand": "torch.save in hooks",
 }
 FEW = 2
 """Samples of the batch with which everything runs once before memory is looked at."""
 BUDGET_SHARE = 4
+LEAST_TENSORS = 2.25
+"""What by hand is in memory at once is a tensor or two: so ours is tried with hardly more."""
 STEP_AIM = 1.10
 STALL_AIM = 0.20
 RIVAL_AIM = 1.30
@@ -71,9 +74,11 @@ def contest(bench: Bench[Scale], name: str, training: Training) -> None:
         return
     saved = int(measured["bytes"])
     needs["budget"] = saved // BUDGET_SHARE
+    needs["least"] = int(measured["largest"] * LEAST_TENSORS)
     turns = Turns(bench, name, needs, training.rounds)
     sizes = ", ".join(f"{size} {value}" for size, value in training.sizes.items())
-    note = f"{sizes}; {saved / 2**20:.0f} MiB of activations, a budget of a quarter of it"
+    note = f"{sizes}; {saved / 2**20:.0f} MiB of activations; budgets of a quarter of it and, "
+    note += f"small, of {LEAST_TENSORS} times the largest: {needs['least'] / 2**20:.0f} MiB"
     bench.show(Table(name, note, list(STEPS.values()), turns.rows(), turns.findings()))
     bench.show(turns.stalls(f"{name}, stalls"))
 
@@ -83,7 +88,7 @@ class Turns:
 
     def __init__(self, bench: Bench[Scale], name: str, needs: dict[str, Any], rounds: int) -> None:
         self._answers: dict[str, list[dict[str, Any]]] = {way: [] for way in NAMES}
-        roles = {"ours": "ours", "plain": "limit", "by hand": "rival"}
+        roles = {"ours": "ours", "least": "ours", "plain": "limit", "by hand": "rival"}
         self._rows = {way: Row(NAMES[way], roles[way]) for way in NAMES}  # type: ignore[arg-type]
         ways = list(NAMES)
         for round_ in range(rounds):
@@ -108,18 +113,20 @@ class Turns:
         step = {way: self._median(way, "seconds") for way in NAMES}
         peak = {way: self._median(way, "peak_bytes") for way in NAMES}
         ratio = step["ours"] / step["plain"]
-        slower = step["by hand"] / step["ours"]
-        smaller = peak["ours"] / peak["by hand"]
+        slower = step["by hand"] / step["least"]
+        smaller = peak["least"] / peak["by hand"]
         hidden = self._predicted() <= HIDDEN_SHARE * step["plain"]
         aim = f"at most {STEP_AIM:.2f}" if hidden else None
         met = ratio <= STEP_AIM if hidden else None
         return [
             Finding("step time, ours / plain", ratio, aim, met),
             *self._stall_findings(hidden),
-            Finding("step time, by hand / ours", slower, "at least 1.30", slower >= RIVAL_AIM),
-            Finding("peak memory, ours / by hand", smaller, "below 1", smaller < 1),
+            Finding("step time, by hand / ours", step["by hand"] / step["ours"]),
             Finding("peak memory, ours / plain", peak["ours"] / peak["plain"]),
+            Finding("step time, by hand / small", slower, "at least 1.30", slower >= RIVAL_AIM),
+            Finding("peak memory, small / by hand", smaller, "below 1", smaller < 1),
             self._sameness("ours"),
+            self._sameness("least"),
             self._sameness("by hand"),
         ]
 
@@ -161,7 +168,7 @@ class Turns:
         plain = {answer["digest"] for answer in self._answers["plain"]}
         same = [{answer["digest"]} == plain for answer in self._answers[way]]
         what = f"turns of {NAMES[way]} with the gradients of plain training, bit for bit (share)"
-        aim, met = ("1", all(same)) if way == "ours" else (None, None)
+        aim, met = (None, None) if way == "by hand" else ("1", all(same))
         return Finding(what, sum(same) / len(same), aim, met)
 
 
@@ -219,7 +226,7 @@ def forward(model: nn.Module, batch: Batch) -> Any:
 
 @case("training.size")
 def size(request: dict[str, Any]) -> dict[str, Any]:
-    """Bytes that autograd saves in a step."""
+    """Bytes that autograd saves in a step, and those of the largest tensor."""
     from tensorferry._bench_activations.ways import Sizes
 
     sizes = request["sizes"]
@@ -227,7 +234,7 @@ def size(request: dict[str, Any]) -> dict[str, Any]:
     counted = Sizes(int(request["min_bytes"]))
     with counted.hooks():
         forward(trainee.model, trainee.batch)
-    return {"bytes": counted.bytes}
+    return {"bytes": counted.bytes, "largest": counted.largest}
 
 
 @case("training.turn")

@@ -81,6 +81,7 @@ class Sizes:
 
     def __init__(self, min_bytes: int) -> None:
         self.bytes = 0
+        self.largest = 0
         self._min_bytes = min_bytes
         self._seen: set[int] = set()
 
@@ -95,6 +96,7 @@ class Sizes:
             # It stays where it is as long as the graph does.
             self._seen.add(storage.data_ptr())
             self.bytes += storage.nbytes()
+            self.largest = max(self.largest, storage.nbytes())
         return tensor
 
 
@@ -114,6 +116,7 @@ def ours(request: Request) -> ferry.ActivationOffload:
 WAYS: dict[str, Callable[[Request], Way]] = {
     "plain": lambda _: contextlib.nullcontext(),
     "ours": ours,
+    "least": lambda request: ours(request | {"budget": request["least"]}),
     "by hand": lambda request: ByHand(Path(request["directory"]), int(request["min_bytes"])),
 }
 """By the name by which a child is asked for one."""

@@ -30,7 +30,7 @@ const STAGING_SHARE: u64 = 16;
 /// What is kept of blocks that come free, as a divisor of the budget and within bounds: what a layer
 /// takes and gives back while it computes.
 const SPARE_SHARE: u64 = 2;
-const SPARE_BYTES_MIN: u64 = 64 << 20;
+const SPARE_BYTES_MIN: u64 = 32 << 20;
 const SPARE_BYTES_MAX: u64 = 1 << 30;
 
 /// How long a caller waits for others to give memory back when nothing moves any more.
