@@ -14,6 +14,7 @@ mod errors;
 mod guard;
 mod memory;
 mod metrics;
+mod optim;
 mod per_process;
 mod release;
 mod size;
@@ -39,6 +40,7 @@ fn _lib(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<checkpoint::Draft>()?;
     module.add_class::<activations::Activations>()?;
     module.add_class::<activations::Activation>()?;
+    module.add_class::<optim::OptimizerStore>()?;
     module.add_class::<data::Source>()?;
     module.add_class::<data::Loader>()?;
     module.add_class::<data::Run>()?;
@@ -50,6 +52,8 @@ fn _lib(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(metrics::trace_start, module)?)?;
     module.add_function(wrap_pyfunction!(metrics::trace_finish, module)?)?;
     module.add_function(wrap_pyfunction!(cli::cli_main, module)?)?;
+    module.add_function(wrap_pyfunction!(optim::adam_step, module)?)?;
+    module.add_function(wrap_pyfunction!(optim::zeroed, module)?)?;
     module.add_function(wrap_pyfunction!(allocator::return_large_blocks, module)?)?;
     module.add_function(wrap_pyfunction!(size::parse_size, module)?)?;
     module.add_function(wrap_pyfunction!(guard::_panic_for_tests, module)?)?;

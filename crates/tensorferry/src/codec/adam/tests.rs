@@ -109,7 +109,8 @@ fn reference(settings: &Settings, step: f64, [p, g, m, v]: [f64; 4]) -> [f64; 3]
 }
 
 fn settings() -> impl Strategy<Value = Settings> {
-    let betas = prop_oneof![Just((0.9, 0.999)), Just((0.3, 0.9)), Just((0.0, 0.5)), Just((0.5, 0.95))];
+    let betas =
+        prop_oneof![Just((0.9, 0.999)), Just((0.3, 0.9)), Just((0.0, 0.5)), Just((0.5, 0.95))];
     let decay = prop_oneof![Just(0.0), Just(1e-2), Just(0.3)];
     (betas, decay, 1e-5..1e-1, prop_oneof![Just(1e-8), Just(1e-3)], any::<[bool; 2]>()).prop_map(
         |(betas, weight_decay, lr, eps, [decoupled, maximize])| Settings {
@@ -134,7 +135,8 @@ fn numbers(most: usize) -> impl Strategy<Value = Vec<[f32; 4]>> {
 
 /// Few units in the last place of what went into a result: sums can cancel.
 fn assert_close(found: f32, expected: f64, parts: f64, what: &str) {
-    let limit = f64::from(f32::EPSILON) * 4.0 * (parts + expected.abs()) + f64::from(f32::MIN_POSITIVE);
+    let limit =
+        f64::from(f32::EPSILON) * 4.0 * (parts + expected.abs()) + f64::from(f32::MIN_POSITIVE);
     assert!((f64::from(found) - expected).abs() <= limit, "{what}: {found} and not {expected}");
 }
 

@@ -42,7 +42,8 @@ impl<'a> Part<'a> {
         let (parameter, behind) = parameter.split_at_mut(elements * dtype.bytes() as usize);
         let (gradient, gradient_behind) =
             gradient.split_at(elements * gradient_dtype.bytes() as usize);
-        let part = |parameter, gradient| Self { factors, dtype, parameter, gradient_dtype, gradient };
+        let part =
+            |parameter, gradient| Self { factors, dtype, parameter, gradient_dtype, gradient };
         (part(parameter, gradient), part(behind, gradient_behind))
     }
 }

@@ -122,8 +122,7 @@ impl Store {
                        new are mixed in it; start without resuming, from a checkpoint";
             return Err(Error::new(Kind::Corrupt, why).with("file", place.path.display()));
         };
-        let store =
-            Self::open(engine, place, Mode::Update, ledger, layout, Condition::Resumed)?;
+        let store = Self::open(engine, place, Mode::Update, ledger, layout, Condition::Resumed)?;
         if store.file.len()? < store.layout.len {
             let why = "the state of the optimizer was cut short";
             return Err(Error::new(Kind::Truncated, why).with("file", store.path().display()));
@@ -258,8 +257,7 @@ impl Store {
     /// Copies the state of some tensors to memory, with the steps that they have taken.
     pub fn read(&self, into: Vec<Contents<'_>>, threads: usize) -> Result<()> {
         self.check_whole()?;
-        let tasks =
-            self.tasks(into, |it| it.tensor, Planes::check, Planes::of, Planes::cut)?;
+        let tasks = self.tasks(into, |it| it.tensor, Planes::check, Planes::of, Planes::cut)?;
         self.stream(false).run(tasks, threads, &Reading(&self.layout.chunks))?;
         Ok(())
     }
@@ -268,8 +266,7 @@ impl Store {
     pub fn write(&mut self, from: Vec<Contents<'_>>, threads: usize) -> Result<()> {
         self.check_whole()?;
         let steps: Vec<_> = from.iter().map(|from| (from.tensor, from.step)).collect();
-        let tasks =
-            self.tasks(from, |it| it.tensor, Planes::check, Planes::of, Planes::cut)?;
+        let tasks = self.tasks(from, |it| it.tensor, Planes::check, Planes::of, Planes::cut)?;
         self.change(tasks, threads, &steps).map(drop)
     }
 }
@@ -378,8 +375,10 @@ impl Store {
     fn full(&self, needed: u64, error: Error) -> Error {
         let kind = error.kind();
         let message = match kind {
-            Kind::OutOfSpace => "the disk has no room for the state of the optimizer; free some \
-                                 or give another directory",
+            Kind::OutOfSpace => {
+                "the disk has no room for the state of the optimizer; free some \
+                                 or give another directory"
+            }
             _ => "the file for the state of the optimizer can't grow",
         };
         let error = Error::new(kind, message).caused_by(error);
