@@ -6,8 +6,9 @@ Drop-in for parameters in host memory::
     optimizer = ferry.optim.AdamW(model.parameters(), lr=1e-3, state="ssd:/scratch")
 
 They are torch's own classes with another ``step``: parameter groups, schedulers, hooks, gradient
-clipping, ``GradScaler`` and ``state_dict`` are torch's, and a ``state_dict`` of one loads into the other.
-Results agree to the last few bits, and are the same on every machine and for any number of threads.
+clipping, ``GradScaler`` and ``state_dict`` are torch's, and a ``state_dict`` of one loads into the
+other. Results agree to the last few bits, and are the same on every machine and for any number of
+threads.
 
 **bfloat16 and float16** parameters have float32 masters and moments, so that small updates are not
 lost. Masters follow the parameters: whoever sets weights (loads, clips, averages them) is never
@@ -61,7 +62,7 @@ class _Fused(torch.optim.Optimizer):
             keeper.resume(self._names(), self.state)
         self._keeper = keeper
 
-    def step(self, closure: Callable[[], Any] | None = None) -> Any:  # type: ignore[override]
+    def step(self, closure: Callable[[], Any] | None = None) -> Any:
         """Takes a step with every parameter that has a gradient; the closure's loss, if given."""
         loss = None
         if closure is not None:
@@ -151,9 +152,7 @@ def _names(groups: list[dict[str, Any]]) -> dict[torch.Tensor, str]:
 
 
 def _unwrapped(state: dict[str, Any]) -> dict[str, Any]:
-    return {
-        key: value.value if isinstance(value, _Kept) else value for key, value in state.items()
-    }
+    return {key: value.value if isinstance(value, _Kept) else value for key, value in state.items()}
 
 
 def _name(group: int, place: int) -> str:

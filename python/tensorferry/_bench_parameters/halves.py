@@ -7,8 +7,8 @@ from tensorferry._bench_parameters.scale import Scale
 from tensorferry._bench_parameters.turns import NAMES, contest
 
 TRAFFIC = 2 * 2 + 3 * 4 + 2 + 3 * 4
-"""Parameter and gradient are read as halves, moments and master as float32; all but the gradient are
-written."""
+"""Parameter and gradient are read as halves, moments and master as float32; all but the gradient
+are written."""
 
 
 def steps(scale: Scale) -> int:

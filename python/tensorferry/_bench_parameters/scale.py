@@ -35,8 +35,6 @@ SCALES = {
     "small": Scale(
         Steps(10_000_000, rounds=5), Steps(10_000_000, rounds=5), Steps(10_000_000, rounds=3)
     ),
-    "full": Scale(
-        Steps(50_000_000), Steps(50_000_000), Steps(50_000_000, rounds=5, timed=2)
-    ),
+    "full": Scale(Steps(50_000_000), Steps(50_000_000), Steps(50_000_000, rounds=5, timed=2)),
 }
 """By the name given to ``--set``; the smallest is for tests."""

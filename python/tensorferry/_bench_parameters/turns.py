@@ -47,9 +47,7 @@ def contest(bench: Bench[Scale], name: str, steps: Steps, dtype: str, traffic: i
 def findings(rows: list[Row]) -> list[Finding]:
     """How much slower the fastest rival is."""
     ours, *rivals = rows
-    times = {
-        row.name: statistics.median(row.values[SECONDS.name]) for row in rows if row.values
-    }
+    times = {row.name: statistics.median(row.values[SECONDS.name]) for row in rows if row.values}
     if ours.name not in times:
         return []
     present = [times[row.name] for row in rivals if row.name in times]

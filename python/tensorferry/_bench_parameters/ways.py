@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Callable
 from typing import Any, Protocol
 
@@ -59,25 +60,24 @@ class Masters:
     ) -> None:
         self.halves = parameters
         self.masters = [nn.Parameter(each.detach().float()) for each in parameters]
-        for master in self.masters:
-            master.grad = torch.zeros_like(master)
+        self.narrow = [each.grad for each in parameters if each.grad is not None]
+        self.wide = [torch.zeros_like(master) for master in self.masters]
+        for master, gradient in zip(self.masters, self.wide, strict=True):
+            master.grad = gradient
         self.optimizer = make(self.masters, **SETTINGS)
 
     @torch.no_grad()
     def step(self) -> None:
         """Widens, steps, narrows."""
-        torch._foreach_copy_(
-            [each.grad for each in self.masters], [each.grad for each in self.halves]
-        )
+        torch._foreach_copy_(self.wide, self.narrow)
         self.optimizer.step()
         torch._foreach_copy_(list(self.halves), list(self.masters))
 
 
 def deepspeed(parameters: list[nn.Parameter], **settings: Any) -> torch.optim.Optimizer:
     """DeepSpeed's, which is AdamW by default."""
-    from deepspeed.ops.adam import DeepSpeedCPUAdam
-
-    made: torch.optim.Optimizer = DeepSpeedCPUAdam(parameters, adamw_mode=True, **settings)
+    make = importlib.import_module("deepspeed.ops.adam").DeepSpeedCPUAdam
+    made: torch.optim.Optimizer = make(parameters, adamw_mode=True, **settings)
     return made
 
 

@@ -100,9 +100,7 @@ class InMemory:
         for each, state, count in zip(moving, found, counts(steps), strict=True):
             parameter, gradient = each.addresses()
             elements = each.parameter.numel()
-            work.append(
-                (each.group, count + 1, elements, parameter, gradient, _addresses(state))
-            )
+            work.append((each.group, count + 1, elements, parameter, gradient, _addresses(state)))
         _lib.adam_step(groups, work, torch.get_num_threads())
         torch._foreach_add_(steps, 1)
 
@@ -112,15 +110,12 @@ class InMemory:
         if not state:
             state["step"] = fresh_step()
             state[FIRST], state[SECOND] = zeros_like(parameter), zeros_like(parameter)
-        keys = (FIRST, SECOND)
-        if moving.is_half:
-            keys = (FIRST, SECOND, MASTER)
-            if MASTER not in state:
-                # The first step takes it from the parameter.
-                state[MASTER] = zeros_like(parameter)
-        else:
+        if not moving.is_half:
             state.pop(MASTER, None)
-        for key in keys:
+        elif MASTER not in state:
+            # The first step takes it from the parameter.
+            state[MASTER] = zeros_like(parameter)
+        for key in (FIRST, SECOND, MASTER)[: 2 + moving.is_half]:
             state[key] = laid_out(state[key], parameter, f"{key} of {moving.name}")
         return state
 
@@ -216,9 +211,7 @@ class OnDisk:
             for each in new:
                 states[each.parameter]["step"] = fresh_step()
 
-    def _place_all(
-        self, parameters: list[torch.Tensor], names: Mapping[torch.Tensor, str]
-    ) -> None:
+    def _place_all(self, parameters: list[torch.Tensor], names: Mapping[torch.Tensor, str]) -> None:
         shapes = [
             (names[parameter], parameter.numel(), parameter.dtype != torch.float32)
             for parameter in parameters

@@ -240,7 +240,7 @@ unsafe fn over<L: Lanes, P: Parameter, G: Numbers>(factors: &Factors, mut run: C
 }
 
 /// The last bytes, or none of nothing.
-fn tail<'a>(bytes: &'a mut [u8], len: usize) -> &'a mut [u8] {
+fn tail(bytes: &mut [u8], len: usize) -> &mut [u8] {
     let start = bytes.len().saturating_sub(len);
     &mut bytes[start..]
 }

@@ -1,4 +1,4 @@
-//! One step of Adam or AdamW over a run of elements, in one pass over memory.
+//! One step of Adam or `AdamW` over a run of elements, in one pass over memory.
 //!
 //! # What is computed
 //!
@@ -30,6 +30,8 @@
 //! the parameter since (loaded weights, clipped them), and the step goes on from there. So a master
 //! needs no initial value, and can't bring back what was overwritten. The comparison is free: the
 //! line of the parameter is fetched anyhow in order to be written.
+
+#![expect(clippy::inline_always, reason = "only the kernels may use their level's instructions")]
 
 #[cfg(target_arch = "x86_64")]
 mod avx2;

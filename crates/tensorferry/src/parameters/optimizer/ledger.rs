@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-use super::layout::{Layout, Shape};
+use super::layout::{CHUNK_BYTES, Layout, Shape};
 use crate::codec::checksum::crc32c;
 use crate::error::{Error, Kind, Result};
 
@@ -88,6 +88,11 @@ impl Ledger {
         if ledger.version != VERSION {
             return Err(format!("it is of version {}, this is {VERSION}", ledger.version));
         }
+        // Before chunks are cut: there must not be more of them than are told.
+        let elements = ledger.batches.iter().flatten().map(|shape| u128::from(shape.elements));
+        if elements.sum::<u128>() > ledger.chunks.len() as u128 * (CHUNK_BYTES / 8) as u128 {
+            return Err("it has more elements than chunks for them".into());
+        }
         let mut layout = Layout::default();
         for batch in &ledger.batches {
             layout = layout.with(batch.clone());
@@ -157,7 +162,9 @@ mod tests {
     fn lists_that_do_not_fit_together_are_refused() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("ledger");
+        let endless = Shape { name: "w".into(), elements: u64::MAX, master: true };
         let broken = [
+            Ledger { batches: vec![vec![endless.clone(), endless]], ..ledger() },
             Ledger { steps: vec![], ..ledger() },
             Ledger { chunks: vec![], ..ledger() },
             Ledger { chunks: vec![Sums::default()], ..ledger() },

@@ -1,4 +1,4 @@
-//! The optimizer: steps of Adam and AdamW, and who keeps the state between them.
+//! The optimizer: steps of Adam and `AdamW`, and who keeps the state between them.
 //!
 //! ```text
 //!   memory   parameters, gradients, moments ─► pieces ─► threads: one pass over each
