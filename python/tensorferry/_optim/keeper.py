@@ -72,9 +72,9 @@ def plain(state: State, parameter: torch.Tensor, name: str) -> State:
     made = dict(state)
     step = made["step"]
     made["step"] = fresh_step() + float(step)
-    for key in (FIRST, SECOND, MASTER):
+    for place, key in enumerate((FIRST, SECOND, MASTER)):
         if key in made:
-            made[key] = laid_out(made[key], parameter, f"{key} of {name}")
+            made[key] = laid_out(made[key], parameter, f"{key} of {name}", place)
     if parameter.dtype == torch.float32:
         made.pop(MASTER, None)
     return made
@@ -109,14 +109,14 @@ class InMemory:
         parameter = moving.parameter
         if not state:
             state["step"] = fresh_step()
-            state[FIRST], state[SECOND] = zeros_like(parameter), zeros_like(parameter)
+            state[FIRST], state[SECOND] = zeros_like(parameter, 0), zeros_like(parameter, 1)
         if not moving.is_half:
             state.pop(MASTER, None)
         elif MASTER not in state:
             # The first step takes it from the parameter.
-            state[MASTER] = zeros_like(parameter)
-        for key in (FIRST, SECOND, MASTER)[: 2 + moving.is_half]:
-            state[key] = laid_out(state[key], parameter, f"{key} of {moving.name}")
+            state[MASTER] = zeros_like(parameter, 2)
+        for place, key in enumerate((FIRST, SECOND, MASTER)[: 2 + moving.is_half]):
+            state[key] = laid_out(state[key], parameter, f"{key} of {moving.name}", place)
         return state
 
     def whole(self, states: States) -> dict[torch.Tensor, State]:

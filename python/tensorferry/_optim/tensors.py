@@ -10,6 +10,8 @@ from tensorferry._errors import InvalidInput, Unsupported
 DTYPES = {torch.float32: "F32", torch.bfloat16: "BF16", torch.float16: "F16"}
 HUGE_BYTES = 2 << 20
 """From this size on, state lies in huge pages where the kernel has some."""
+SKEW_BYTES = 1024 + 64
+"""A quarter of a page, and a line."""
 
 
 def is_dense(tensor: torch.Tensor) -> bool:
@@ -61,17 +63,24 @@ def gradient_of(parameter: torch.Tensor, name: str) -> torch.Tensor:
     return torch.empty_like(parameter, dtype=gradient.dtype).copy_(gradient)
 
 
-def zeros_like(parameter: torch.Tensor) -> torch.Tensor:
-    """Float32 zeros in the parameter's order."""
+def zeros_like(parameter: torch.Tensor, place: int = 0) -> torch.Tensor:
+    """Float32 zeros in the parameter's order.
+
+    Those that are used together get different places: where all of them begin at the same place of
+    a page, a processor takes a read of one for a read of what was just written to another.
+    """
     bytes_ = parameter.numel() * 4
     if bytes_ < HUGE_BYTES:
         return torch.zeros_like(parameter, dtype=torch.float32, requires_grad=False)
-    flat = torch.frombuffer(_lib.zeroed(bytes_), dtype=torch.float32)
+    skew = (1 + place) * SKEW_BYTES
+    flat = torch.frombuffer(_lib.zeroed(bytes_ + skew), dtype=torch.float32, offset=skew)
     # Its strides, for dense ones of any order.
     return flat.as_strided(parameter.shape, parameter.stride())
 
 
-def laid_out(value: torch.Tensor, parameter: torch.Tensor, what: str) -> torch.Tensor:
+def laid_out(
+    value: torch.Tensor, parameter: torch.Tensor, what: str, place: int = 0
+) -> torch.Tensor:
     """A piece of state as float32 in the parameter's order: itself, or a copy."""
     if value.shape != parameter.shape:
         raise InvalidInput(
@@ -79,4 +88,4 @@ def laid_out(value: torch.Tensor, parameter: torch.Tensor, what: str) -> torch.T
         )
     if value.dtype == torch.float32 and value.is_cpu and same_order(value, parameter):
         return value
-    return zeros_like(parameter).copy_(value)
+    return zeros_like(parameter, place).copy_(value)

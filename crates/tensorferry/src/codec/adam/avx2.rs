@@ -1,11 +1,12 @@
 //! Steps with AVX2 and F16C, eight elements at a time.
 
 use std::arch::x86_64::{
-    __m128i, __m256, _MM_FROUND_TO_NEAREST_INT, _mm_cmpeq_epi16, _mm_loadu_si128, _mm_packus_epi32,
-    _mm_storeu_si128, _mm256_add_ps, _mm256_blendv_ps, _mm256_castps_si256, _mm256_castsi256_ps,
-    _mm256_castsi256_si128, _mm256_cvtepi16_epi32, _mm256_cvtepu16_epi32, _mm256_cvtph_ps,
-    _mm256_cvtps_ph, _mm256_div_ps, _mm256_extracti128_si256, _mm256_loadu_ps, _mm256_mul_ps,
-    _mm256_set1_ps, _mm256_slli_epi32, _mm256_sqrt_ps, _mm256_storeu_ps, _mm256_sub_ps,
+    __m128i, __m256, _MM_FROUND_TO_NEAREST_INT, _MM_HINT_T0, _mm_cmpeq_epi16, _mm_loadu_si128,
+    _mm_packus_epi32, _mm_prefetch, _mm_storeu_si128, _mm256_add_ps, _mm256_blendv_ps,
+    _mm256_castps_si256, _mm256_castsi256_ps, _mm256_castsi256_si128, _mm256_cvtepi16_epi32,
+    _mm256_cvtepu16_epi32, _mm256_cvtph_ps, _mm256_cvtps_ph, _mm256_div_ps,
+    _mm256_extracti128_si256, _mm256_loadu_ps, _mm256_mul_ps, _mm256_set1_ps, _mm256_slli_epi32,
+    _mm256_sqrt_ps, _mm256_storeu_ps, _mm256_sub_ps,
 };
 
 use super::lanes::{self, Lanes};
@@ -108,6 +109,12 @@ impl Lanes for __m256 {
     unsafe fn of_bf16(halves: Self::Halves) -> Self {
         // SAFETY: as the trait demands.
         unsafe { _mm256_castsi256_ps(_mm256_slli_epi32::<16>(_mm256_cvtepu16_epi32(halves))) }
+    }
+
+    #[inline(always)]
+    unsafe fn prefetch(from: *const u8) {
+        // SAFETY: it is a hint, for any address.
+        unsafe { _mm_prefetch::<_MM_HINT_T0>(from.cast()) }
     }
 
     #[inline(always)]

@@ -1,11 +1,11 @@
 //! Steps with AVX-512, sixteen elements at a time.
 
 use std::arch::x86_64::{
-    __m256i, __m512, _MM_FROUND_NO_EXC, _MM_FROUND_TO_NEAREST_INT, _mm256_cmpeq_epi16_mask,
-    _mm256_loadu_si256, _mm256_storeu_si256, _mm512_add_ps, _mm512_castps_si512,
-    _mm512_castsi512_ps, _mm512_cvtepu16_epi32, _mm512_cvtph_ps, _mm512_cvtps_ph, _mm512_div_ps,
-    _mm512_loadu_ps, _mm512_mask_blend_ps, _mm512_mul_ps, _mm512_set1_ps, _mm512_slli_epi32,
-    _mm512_sqrt_ps, _mm512_storeu_ps, _mm512_sub_ps,
+    __m256i, __m512, _MM_FROUND_NO_EXC, _MM_FROUND_TO_NEAREST_INT, _MM_HINT_T0, _mm_prefetch,
+    _mm256_cmpeq_epi16_mask, _mm256_loadu_si256, _mm256_storeu_si256, _mm512_add_ps,
+    _mm512_castps_si512, _mm512_castsi512_ps, _mm512_cvtepu16_epi32, _mm512_cvtph_ps,
+    _mm512_cvtps_ph, _mm512_div_ps, _mm512_loadu_ps, _mm512_mask_blend_ps, _mm512_mul_ps,
+    _mm512_set1_ps, _mm512_slli_epi32, _mm512_sqrt_ps, _mm512_storeu_ps, _mm512_sub_ps,
 };
 
 use super::lanes::{self, Lanes};
@@ -105,6 +105,12 @@ impl Lanes for __m512 {
     unsafe fn of_bf16(halves: Self::Halves) -> Self {
         // SAFETY: as the trait demands.
         unsafe { _mm512_castsi512_ps(_mm512_slli_epi32::<16>(_mm512_cvtepu16_epi32(halves))) }
+    }
+
+    #[inline(always)]
+    unsafe fn prefetch(from: *const u8) {
+        // SAFETY: it is a hint, for any address.
+        unsafe { _mm_prefetch::<_MM_HINT_T0>(from.cast()) }
     }
 
     #[inline(always)]

@@ -101,6 +101,9 @@ impl Lanes for Eight {
     }
 
     #[inline(always)]
+    unsafe fn prefetch(_from: *const u8) {}
+
+    #[inline(always)]
     unsafe fn where_same(self, other: Self, [mine, truth]: [Self::Halves; 2]) -> Self {
         let choose = |lane| if mine[lane] == truth[lane] { self.0[lane] } else { other.0[lane] };
         Self(std::array::from_fn(choose))

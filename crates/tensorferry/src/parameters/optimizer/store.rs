@@ -179,7 +179,7 @@ impl Store {
     pub fn add(&mut self, tensors: Vec<Shape>) -> Result<usize> {
         self.check_whole()?;
         let layout = self.layout.with(tensors.clone());
-        self.file.reserve(layout.len).map_err(|error| self.full(layout.len, error))?;
+        self.reserve(layout.len).map_err(|error| self.full(layout.len, error))?;
         let first = self.layout.tensors.len();
         let mut zeros = Zeros::default();
         for chunk in &layout.chunks[self.layout.chunks.len()..] {
@@ -370,6 +370,20 @@ impl Store {
         let message = "an earlier step of this optimizer was left half done; load a checkpoint \
                        into the model and the optimizer";
         Err(Error::new(Kind::Corrupt, message).caused_by(why.clone()))
+    }
+
+    /// Makes room for a longer file, or leaves it as it was: reserving what the disk does not have
+    /// would take all that it has from everybody else.
+    fn reserve(&self, len: u64) -> Result<()> {
+        let before = self.file.len()?;
+        if let Ok(disk) = rustix::fs::statvfs(self.path())
+            && disk.f_bavail.saturating_mul(disk.f_frsize) < len.saturating_sub(before)
+        {
+            return Err(Error::new(Kind::OutOfSpace, "there is less free space than that"));
+        }
+        self.file.reserve(len).inspect_err(|_| {
+            let _ = self.file.set_len(before);
+        })
     }
 
     fn full(&self, needed: u64, error: Error) -> Error {
