@@ -39,7 +39,7 @@ pub fn adam_step(
     tensors: Vec<Given>,
     threads: usize,
 ) -> PyResult<()> {
-    guarded(py, || {
+    guarded(py, move || {
         let moving = tensors
             .into_iter()
             .map(|(group, step, elements, parameter, gradient, state)| {
@@ -89,9 +89,9 @@ impl OptimizerStore {
 impl OptimizerStore {
     #[new]
     fn new(py: Python<'_>, directory: PathBuf, resume: bool) -> PyResult<Self> {
-        let store = guarded(py, || match resume {
-            true => optimizer::Store::resume(&shared()?, &directory),
-            false => optimizer::Store::create(&shared()?, &directory),
+        let store = guarded(py, move || {
+            let open = if resume { optimizer::Store::resume } else { optimizer::Store::create };
+            open(&shared()?, &directory)
         })?;
         Ok(Self(Detached::new(Mutex::new(store))))
     }
@@ -117,14 +117,8 @@ impl OptimizerStore {
     /// Adds tensors: name, elements, and whether there is a master. The number of the first.
     fn add(&self, py: Python<'_>, tensors: Vec<(String, u64, bool)>) -> PyResult<usize> {
         guarded(py, || {
-            let shape = |(name, elements, master)| Shape { name, elements, master };
             self.store()?.add(tensors.into_iter().map(shape).collect())
         })
-    }
-
-    /// Forgets all tensors.
-    fn clear(&self, py: Python<'_>) -> PyResult<()> {
-        guarded(py, || self.store()?.clear())
     }
 
     /// Whether it was resumed, and nobody has looked yet whether parameters belong to it.
@@ -154,7 +148,7 @@ impl OptimizerStore {
         tensors: Vec<Stored>,
         threads: usize,
     ) -> PyResult<()> {
-        guarded(py, || {
+        guarded(py, move || {
             let moving = tensors
                 .into_iter()
                 .map(|(tensor, group, step, elements, parameter, gradient)| {
@@ -183,11 +177,17 @@ impl OptimizerStore {
         })
     }
 
-    /// Replaces state by what is in memory.
-    fn write(&self, py: Python<'_>, state: Vec<Copied>, threads: usize) -> PyResult<()> {
+    /// Replaces all tensors, given as for `add`, and their state.
+    fn load(
+        &self,
+        py: Python<'_>,
+        tensors: Vec<(String, u64, bool)>,
+        state: Vec<Copied>,
+        threads: usize,
+    ) -> PyResult<()> {
         guarded(py, || {
             let contents = contents(state)?;
-            self.store()?.write(contents, threads)
+            self.store()?.load(tensors.into_iter().map(shape).collect(), contents, threads)
         })
     }
 
@@ -205,12 +205,16 @@ impl OptimizerStore {
     }
 }
 
+fn shape((name, elements, master): (String, u64, bool)) -> Shape {
+    Shape { name, elements, master }
+}
+
 fn factors(groups: &[Group], group: usize, step: f64) -> Result<Factors> {
-    let Some(&(lr, beta1, beta2, eps, weight_decay, decoupled, maximize)) = groups.get(group)
+    let Some(&(lr, first, second, eps, weight_decay, decoupled, maximize)) = groups.get(group)
     else {
         return Err(Error::invalid(format!("there is no parameter group {group}")));
     };
-    let betas = (beta1, beta2);
+    let betas = (first, second);
     Ok(Settings { lr, betas, eps, weight_decay, decoupled, maximize }.at(step))
 }
 

@@ -608,7 +608,7 @@ def test_damage_on_the_disk_is_noticed_and_mended_by_a_checkpoint(tmp_path: Path
     with pytest.raises(ferry.Corrupt, match=r"layer\.0"):
         optimizer.state_dict()
     gradients(params, 2)
-    with pytest.raises(ferry.Corrupt, match=r"half done.*layer\.0"):
+    with pytest.raises(ferry.Corrupt, match=r"half changed.*layer\.0"):
         optimizer.step()
     for _ in range(2):
         with pytest.raises(ferry.Corrupt, match="earlier step"):

@@ -80,6 +80,17 @@ def plain(state: State, parameter: torch.Tensor, name: str) -> State:
     return made
 
 
+def _is_half(parameter: torch.Tensor) -> bool:
+    """Whether it has a master."""
+    return parameter.dtype != torch.float32
+
+
+def _shapes(
+    parameters: list[torch.Tensor], names: Mapping[torch.Tensor, str]
+) -> list[tuple[str, int, bool]]:
+    return [(names[each], each.numel(), _is_half(each)) for each in parameters]
+
+
 def _addresses(state: State) -> tuple[int, int, int]:
     master = state.get(MASTER)
     return (
@@ -147,7 +158,7 @@ class OnDisk:
             parameter = parameters.get(name)
             if parameter is None:
                 raise InvalidInput(f"the state to resume has {name}, the optimizer has not")
-            found = (parameter.numel(), parameter.dtype != torch.float32)
+            found = (parameter.numel(), _is_half(parameter))
             if found != (elements, master):
                 raise InvalidInput(f"the state to resume has {name} in another size or dtype")
             self._place(parameter, number)
@@ -173,7 +184,7 @@ class OnDisk:
         wanted = []
         for parameter, number in self._numbers.items():
             state = full[parameter]
-            keys = (FIRST, SECOND, MASTER)[: 2 + (parameter.dtype != torch.float32)]
+            keys = (FIRST, SECOND, MASTER)[: 2 + _is_half(parameter)]
             state.update({key: self._empty(parameter) for key in keys})
             count, elements = float(state["step"]), parameter.numel()
             wanted.append((number, count, elements, _addresses(state)))
@@ -182,19 +193,19 @@ class OnDisk:
 
     def install(self, states: States, names: Mapping[torch.Tensor, str]) -> None:
         """Replaces the file by what is in memory, and lets go of that."""
-        self._store.clear()
         self._numbers.clear()
         self._orders.clear()
         loaded = [parameter for parameter in names if states.get(parameter)]
-        self._place_all(loaded, names)
         given = []
-        for parameter in loaded:
+        for number, parameter in enumerate(loaded):
             state = states[parameter]
-            if parameter.dtype != torch.float32 and MASTER not in state:
+            if _is_half(parameter) and MASTER not in state:
                 state[MASTER] = zeros_like(parameter)
-            number, count = self._numbers[parameter], float(state["step"])
-            given.append((number, count, parameter.numel(), _addresses(state)))
-        self._store.write(given, torch.get_num_threads())
+            count, elements = float(state["step"]), parameter.numel()
+            given.append((number, count, elements, _addresses(state)))
+        self._store.load(_shapes(loaded, names), given, torch.get_num_threads())
+        for number, parameter in enumerate(loaded):
+            self._place(parameter, number)
         for parameter in loaded:
             for key in (FIRST, SECOND, MASTER):
                 states[parameter].pop(key, None)
@@ -204,21 +215,13 @@ class OnDisk:
         return Report(os.fspath(self._store.path), **json.loads(self._store.report()))
 
     def _add(self, new: list[Moving], states: States) -> None:
-        if new:
-            self._place_all(
-                [each.parameter for each in new], {each.parameter: each.name for each in new}
-            )
-            for each in new:
-                states[each.parameter]["step"] = fresh_step()
-
-    def _place_all(self, parameters: list[torch.Tensor], names: Mapping[torch.Tensor, str]) -> None:
-        shapes = [
-            (names[parameter], parameter.numel(), parameter.dtype != torch.float32)
-            for parameter in parameters
-        ]
-        first = self._store.add(shapes)
-        for number, parameter in enumerate(parameters, first):
+        if not new:
+            return
+        names = {each.parameter: each.name for each in new}
+        first = self._store.add(_shapes(list(names), names))
+        for number, parameter in enumerate(names, first):
             self._place(parameter, number)
+            states[parameter]["step"] = fresh_step()
 
     def _place(self, parameter: torch.Tensor, number: int) -> None:
         self._numbers[parameter] = number

@@ -31,7 +31,7 @@
 //! ```text
 //!   Whole ──step: ledger removed──► in the middle ──all chunks written──► ledger published ──► Whole
 //!                                       │
-//!                                       └─ a fault: Broken until it is written anew (`clear`)
+//!                                       └─ a fault: Broken until a state is loaded
 //!                                       └─ the end of the process: no ledger, can't be resumed
 //! ```
 //!

@@ -178,33 +178,31 @@ impl Store {
     /// here, before anything has changed.
     pub fn add(&mut self, tensors: Vec<Shape>) -> Result<usize> {
         self.check_whole()?;
-        let layout = self.layout.with(tensors.clone());
-        self.reserve(layout.len).map_err(|error| self.full(layout.len, error))?;
         let first = self.layout.tensors.len();
-        let mut zeros = Zeros::default();
-        for chunk in &layout.chunks[self.layout.chunks.len()..] {
-            let parameters = vec![None; chunk.segments.len()];
-            self.sums.push(Sums { state: zeros.checksum(chunk.len()), parameters });
-        }
-        self.steps.resize(layout.tensors.len(), 0.0);
-        self.layout = layout;
-        self.batches.push(tensors);
-        self.report.file_bytes = self.layout.len;
+        self.place(tensors)?;
         self.publish()?;
         Ok(first)
     }
 
-    /// Forgets all tensors, also after a fault.
-    pub fn clear(&mut self) -> Result<()> {
+    /// Replaces all tensors and their state, also after a fault. If it fails, the store has none that
+    /// could be used.
+    pub fn load(
+        &mut self,
+        tensors: Vec<Shape>,
+        from: Vec<Contents<'_>>,
+        threads: usize,
+    ) -> Result<()> {
+        self.condition = Condition::Broken("another state was being loaded".into());
         Ledger::remove(&beside(self.path()))?;
         self.file.set_len(0)?;
         self.batches.clear();
         self.steps.clear();
         self.sums.clear();
         self.layout = Layout::default();
-        self.condition = Condition::Whole;
-        self.report.file_bytes = 0;
-        self.publish()
+        self.place(tensors)?;
+        let steps: Vec<_> = from.iter().map(|from| (from.tensor, from.step)).collect();
+        let tasks = self.tasks(from, |it| it.tensor, Planes::check, Planes::of, Planes::cut)?;
+        self.change(tasks, threads, &steps).map(drop)
     }
 
     /// Whether these are the parameters, of all tensors in the order of their numbers, that a
@@ -233,7 +231,7 @@ impl Store {
     /// Takes a step with some of the tensors, on at most so many threads.
     ///
     /// If it fails, parameters and state do not belong together any more: the store takes no more
-    /// steps until it is [cleared](Self::clear).
+    /// steps until a state is [loaded](Self::load).
     pub fn step(&mut self, work: Vec<Work<'_>>, threads: usize) -> Result<()> {
         let _span = trace::span("parameters", "step");
         self.check_whole()?;
@@ -260,14 +258,6 @@ impl Store {
         let tasks = self.tasks(into, |it| it.tensor, Planes::check, Planes::of, Planes::cut)?;
         self.stream(false).run(tasks, threads, &Reading(&self.layout.chunks))?;
         Ok(())
-    }
-
-    /// Replaces the state of some tensors, and the steps that they have taken.
-    pub fn write(&mut self, from: Vec<Contents<'_>>, threads: usize) -> Result<()> {
-        self.check_whole()?;
-        let steps: Vec<_> = from.iter().map(|from| (from.tensor, from.step)).collect();
-        let tasks = self.tasks(from, |it| it.tensor, Planes::check, Planes::of, Planes::cut)?;
-        self.change(tasks, threads, &steps).map(drop)
     }
 }
 
@@ -311,7 +301,24 @@ impl Store {
         Ok(tasks)
     }
 
-    /// Carries tasks out that change the state; seconds that the disk was waited for.
+    /// Makes room for tensors, which is filled with zeros.
+    fn place(&mut self, tensors: Vec<Shape>) -> Result<()> {
+        let layout = self.layout.with(tensors.clone());
+        self.reserve(layout.len).map_err(|error| self.full(layout.len, error))?;
+        let mut zeros = Zeros::default();
+        for chunk in &layout.chunks[self.layout.chunks.len()..] {
+            let parameters = vec![None; chunk.segments.len()];
+            self.sums.push(Sums { state: zeros.checksum(chunk.len()), parameters });
+        }
+        self.steps.resize(layout.tensors.len(), 0.0);
+        self.layout = layout;
+        self.batches.push(tensors);
+        self.report.file_bytes = self.layout.len;
+        Ok(())
+    }
+
+    /// Carries tasks out that change the state; seconds that the disk was waited for. The store is
+    /// whole when this has succeeded, and only then.
     fn change<P: Send>(
         &mut self,
         tasks: Vec<Task<P>>,
@@ -322,18 +329,24 @@ impl Store {
         for<'a> Changing<'a>: Worker<P>,
     {
         Ledger::remove(&beside(self.path()))?;
+        self.condition = Condition::Broken("a step was not ended".into());
         let outcome = self.stream(true).run(tasks, threads, &Changing(&self.layout.chunks));
         let outcome = outcome.and_then(|(done, waited)| {
             self.note(done, steps);
             self.publish().map(|()| waited.as_secs_f64())
         });
-        outcome.map_err(|error| {
-            self.condition = Condition::Broken(error.to_string());
-            let kind = error.kind();
-            let why = "the optimizer's step was left half done: parameters and state do not belong \
-                       together any more; load a checkpoint into both";
-            Error::new(kind, why).caused_by(error).retryable(false)
-        })
+        match outcome {
+            Ok(waited) => {
+                self.condition = Condition::Whole;
+                Ok(waited)
+            }
+            Err(error) => {
+                self.condition = Condition::Broken(error.to_string());
+                let why = "the state of the optimizer was left half changed: parameters and state \
+                           do not belong together any more; load a checkpoint into both";
+                Err(Error::new(error.kind(), why).caused_by(error).retryable(false))
+            }
+        }
     }
 
     fn note(&mut self, done: Vec<Done>, steps: &[(usize, f64)]) {
@@ -367,8 +380,8 @@ impl Store {
 
     fn check_whole(&self) -> Result<()> {
         let Condition::Broken(why) = &self.condition else { return Ok(()) };
-        let message = "an earlier step of this optimizer was left half done; load a checkpoint \
-                       into the model and the optimizer";
+        let message = "an earlier step of this optimizer, or a load, was left half done; load a \
+                       checkpoint into the model and the optimizer";
         Err(Error::new(Kind::Corrupt, message).caused_by(why.clone()))
     }
 
