@@ -40,6 +40,18 @@ class Report:
     waited_seconds: float = 0.0
     file_bytes: int = 0
 
+    def __str__(self) -> str:
+        if self.where == "memory":
+            return "state in memory"
+        mib = 1 << 20
+        each = max(self.steps, 1)
+        return (
+            f"state in {self.where}, {self.file_bytes / mib:.1f} MiB; {self.steps} steps, each "
+            f"{self.read_bytes / each / mib:.1f} MiB read, {self.written_bytes / each / mib:.1f} "
+            f"MiB written, {self.seconds / each:.3f} s, of which {self.waited_seconds / each:.3f} s "
+            "waiting for the disk"
+        )
+
 
 class Keeper(Protocol):
     """Keeps moments and masters."""
