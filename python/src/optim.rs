@@ -116,9 +116,7 @@ impl OptimizerStore {
 
     /// Adds tensors: name, elements, and whether there is a master. The number of the first.
     fn add(&self, py: Python<'_>, tensors: Vec<(String, u64, bool)>) -> PyResult<usize> {
-        guarded(py, || {
-            self.store()?.add(tensors.into_iter().map(shape).collect())
-        })
+        guarded(py, || self.store()?.add(tensors.into_iter().map(shape).collect()))
     }
 
     /// Whether it was resumed, and nobody has looked yet whether parameters belong to it.

@@ -268,7 +268,9 @@ fn a_fault_names_the_parameter_and_no_step_follows_until_a_checkpoint_is_loaded(
             }
             let shapes = here.shapes();
             faults.add(Fault::new(On::Write, Effect::Fail(libc::EIO)));
-            assert!(store.load(shapes.clone(), contents(&mut here, &[1.0; SIZES.len()]), 2).is_err());
+            assert!(
+                store.load(shapes.clone(), contents(&mut here, &[1.0; SIZES.len()]), 2).is_err()
+            );
             assert!(step_on_disk(&mut store, &mut there, 2, 2).is_err());
             store.load(shapes, contents(&mut here, &[1.0; SIZES.len()]), 2).unwrap();
             let mut again = here.clone();
