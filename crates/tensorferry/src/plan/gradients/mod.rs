@@ -6,8 +6,8 @@
 //! that table too large, so here the frontier of (bytes, seconds) is kept instead, in the order of seconds
 //! saved for a byte, and what can't become better than the best so far is left out. The result is the same.
 //!
-//! *States.* None. *Bounds.* [`FRONTIER_MAX`] pairs are kept at most; beyond that, those that promise least
-//! are dropped.
+//! *States.* None. *Bounds.* [`PAIRS_MAX`] limits the pairs of all layers together; beyond that, those that
+//! promise least are dropped.
 
 #[cfg(test)]
 #[cfg(not(loom))]
@@ -15,8 +15,10 @@ mod tests;
 
 use crate::plan::modes::{Layer, Profile};
 
-/// Pairs of bytes and seconds.
-pub const FRONTIER_MAX: usize = 1 << 12;
+/// Pairs of bytes and seconds, of all layers together.
+pub const PAIRS_MAX: usize = 1 << 18;
+/// Pairs after one layer, at the least.
+const WIDTH_MIN: usize = 64;
 /// Parts of the best by which another must be better to be looked for: less is rounding.
 const ROUNDING: f64 = 1e-9;
 
@@ -140,11 +142,12 @@ impl<'a> Knapsack<'a> {
     }
 
     fn narrow(&self, frontier: &mut Vec<Pair>, place: usize) {
-        if frontier.len() > FRONTIER_MAX {
+        let width = (PAIRS_MAX / self.items.len()).max(WIDTH_MIN);
+        if frontier.len() > width {
             let mut ranked: Vec<(f64, Pair)> =
                 frontier.iter().map(|pair| (self.promise(pair, place), *pair)).collect();
             ranked.sort_by(|a, b| b.0.total_cmp(&a.0));
-            ranked.truncate(FRONTIER_MAX);
+            ranked.truncate(width);
             ranked.sort_by_key(|(_, pair)| pair.bytes);
             *frontier = ranked.into_iter().map(|(_, pair)| pair).collect();
         }

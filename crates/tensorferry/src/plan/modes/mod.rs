@@ -65,12 +65,12 @@ pub fn plan(
     planner: Planner,
 ) -> Result<Plan> {
     profile.check()?;
-    let minimum = minimum_budget(profile, gradient_reserve, planner);
+    let gradients = places(profile, gradient_reserve);
+    let simulator = Simulator::new(profile, &gradients);
+    let minimum = budget::least(&simulator, planner);
     if budget < minimum {
         return Err(too_small(profile, budget, minimum, planner));
     }
-    let gradients = places(profile, gradient_reserve);
-    let simulator = Simulator::new(profile, &gradients);
     let capacity = budget - simulator.resident_bytes();
     let (modes, gap_seconds) = match planner {
         Planner::Exact => {

@@ -148,7 +148,8 @@ fn an_iteration_without_layers_has_a_plan() {
 
 #[test]
 fn a_budget_that_is_too_small_is_an_error_that_states_the_least() {
-    let profile = profile(vec![layer(300), layer(500)]);
+    let large = Layer { direct_gradient_seconds: 2.0, ..layer(500) };
+    let profile = profile(vec![layer(300), large]);
     // The gradient of 500 fits in the reserve, both do not.
     assert_eq!(minimum_budget(&profile, 700, Planner::Exact), 600);
     assert!(plan(&profile, 600, 700, Planner::Paper).is_ok());
@@ -259,10 +260,10 @@ fn a_plan_is_explained_layer_by_layer() {
         plan.explain(&profile),
         "made up\n\
          \n\
-         layer      parameters  mode  gradient  why\n\
-         l8                8 B  DHA   device    GFGB does not fit, DFGB does not fit\n\
+         layer     parameters  mode  gradient  why\n\
+         l8               8 B  DHA   device    GFGB does not fit, DFGB does not fit\n\
          evil\u{fffd}[2J         0 B  -     -         it has no parameters\n\
-         l1                1 B  GFGB  device    DHA takes 3.000 s longer, DFGB takes 2.000 s longer\n\
+         l1               1 B  GFGB  device    DHA takes 3.000 s longer, DFGB takes 2.000 s longer\n\
          \n\
          exact: 1 GFGB (1 B), 1 DHA (8 B), 0 DFGB (0 B); no plan is faster\n\
          110 B on the device, budget 110 B\n\

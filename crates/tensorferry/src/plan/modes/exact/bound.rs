@@ -1,30 +1,39 @@
 //! How soon an iteration can end at best, when the first layers have their modes.
 //!
-//! Let *m* be the last layer that forward waits for. The iteration ends no earlier than compute allows, and
-//! no earlier than the link allows, which has to copy everything up to *m* before forward can go on from
-//! there. Of two such times any mixture is a bound too, and in a mixture each layer can be judged by itself:
-//! its least is a sum that is worked out once. Memory joins by a price for each byte. Which mixture and
-//! which price give the highest bound is looked for at the start; a handful is kept, because what binds
-//! changes along the way.
+//! Compute is never ahead of the link: a layer that is copied waits, and one that reads in place takes longer
+//! than its reading. So forward ends no earlier than compute allows, and no earlier than the link allows up
+//! to some layer and compute from there on. Of such times any mixture is a bound too, and in a mixture each
+//! layer can be judged by itself: its least is a sum that is worked out once. Memory joins by a price for each
+//! byte. Which mixture and which price give the highest bound is looked for at the start; a handful is kept,
+//! because what binds changes along the way.
 
 use super::tail::Tail;
 use crate::plan::modes::Mode;
 use crate::plan::simulate::parameters::Cost;
 
 /// Steps of a search for the best mixture or price.
-const LOOKS: usize = 14;
+const LOOKS: usize = 10;
+/// Between the price of the dearest byte and that of the cheapest one that is looked at.
+const PRICE_SPAN: f64 = 1e-6;
 
-/// A mixture, a price, and what the layers from each place on cost by them.
-#[derive(Debug, Clone)]
-struct Mixture {
+/// How times and bytes are weighed against one another.
+#[derive(Debug, Clone, Copy, PartialEq)]
+struct Rule {
     /// The weight of compute; the link has the rest.
     weight: f64,
+    /// From this layer on, compute has all of it.
+    turn: usize,
     /// Of a byte, in seconds.
     price: f64,
-    /// With backward.
-    whole: Sums,
-    /// Forward only.
-    forward: Sums,
+    /// Whether backward counts.
+    backward: bool,
+}
+
+/// A rule, and what the layers from each place on cost by it.
+#[derive(Debug, Clone)]
+struct Mixture {
+    rule: Rule,
+    sums: Sums,
 }
 
 /// The least from each layer on.
@@ -58,17 +67,17 @@ pub(super) struct Known {
 }
 
 impl Bounds {
-    /// The bounds for layers that share `capacity` bytes, and modes that some of the mixtures find best.
-    pub(super) fn new(costs: &[Cost], capacity: u64) -> (Self, Vec<Vec<Mode>>) {
-        let everything: u64 = costs.iter().map(|cost| cost.bytes).sum();
-        let look = Look { costs, capacity, is_scarce: everything > capacity };
-        let (whole, forward) = (look.best(true), look.best(false));
-        let middle = |(weight, price): (f64, f64), other: f64| (f64::midpoint(weight, other), price);
-        let mut pairs = vec![whole, forward, middle(whole, 1.0), middle(whole, 0.0), (1.0, whole.1)];
-        pairs.dedup();
-        let mixtures: Vec<Mixture> =
-            pairs.iter().map(|(weight, price)| Mixture::new(costs, *weight, *price)).collect();
-        let guesses = pairs.iter().map(|pair| look.modes(*pair)).collect();
+    /// The bounds for layers that share `capacity` bytes. `turn` is the layer from which on the best plan that
+    /// is known does not wait in forward.
+    pub(super) fn new(costs: &[Cost], capacity: u64, turn: usize) -> Self {
+        let look = Look::new(costs, capacity);
+        let mut mixtures = Vec::new();
+        for (turn, backward) in
+            [(costs.len(), true), (costs.len(), false), (turn, true), (turn, false)]
+        {
+            let rule = look.best(turn, backward);
+            mixtures.push(Mixture { rule, sums: Sums::new(costs, rule) });
+        }
         let mut updates = 0.0;
         let rest = costs.iter().fold(Tail::NONE, |tail, cost| {
             updates += cost.update;
@@ -79,7 +88,7 @@ impl Bounds {
             let direct = cost.direct_forward_link + cost.direct_backward_link;
             link[place] = link[place + 1] + cost.copy.map_or(0.0, |copy| copy.min(direct));
         }
-        (Self { mixtures, capacity, rest: rest.compute, link }, guesses)
+        Self { mixtures, capacity, rest: rest.compute, link }
     }
 
     /// No completion ends sooner.
@@ -87,30 +96,37 @@ impl Bounds {
         let Known { layers, compute, inwards, bytes, tail } = *known;
         let over = bytes as f64 - self.capacity as f64;
         let mut bound = inwards + tail.inwards + self.link[layers];
-        for Mixture { weight, price, whole, forward } in &self.mixtures {
+        for Mixture { rule, sums } in &self.mixtures {
+            let weight = rule.weight_at(layers);
             let mixed = weight * compute + (1.0 - weight) * inwards;
-            let least =
-                |sums: &Sums| (mixed + sums.waiting[layers]).min(compute + sums.direct[layers]);
-            let later = (least(whole) + tail.compute).max(least(forward) + self.rest);
-            bound = bound.max(later + price * over);
+            let least = (mixed + sums.waiting[layers]).min(compute + sums.direct[layers]);
+            let rest = if rule.backward { tail.compute } else { self.rest };
+            bound = bound.max(least + rest + rule.price * over);
         }
         bound
     }
 }
 
-impl Mixture {
-    fn new(costs: &[Cost], weight: f64, price: f64) -> Self {
-        let [whole, forward] = [1.0, 0.0].map(|backward| Sums::new(costs, weight, price, backward));
-        Self { weight, price, whole, forward }
+/// Modes that some mixtures find best. They may not fit.
+pub(super) fn guesses(costs: &[Cost], capacity: u64) -> Vec<Vec<Mode>> {
+    let look = Look::new(costs, capacity);
+    let best = [true, false].map(|backward| look.best(costs.len(), backward));
+    let half = Rule { weight: f64::midpoint(best[0].weight, 1.0), ..best[0] };
+    best.into_iter().chain([half]).map(|rule| look.modes(rule)).collect()
+}
+
+impl Rule {
+    fn weight_at(&self, layer: usize) -> f64 {
+        if layer < self.turn { self.weight } else { 1.0 }
     }
 }
 
 impl Sums {
-    fn new(costs: &[Cost], weight: f64, price: f64, backward: f64) -> Self {
+    fn new(costs: &[Cost], rule: Rule) -> Self {
         let count = costs.len();
         let mut sums = Self { waiting: vec![f64::INFINITY; count + 1], direct: vec![0.0; count + 1] };
         for (place, cost) in costs.iter().enumerate().rev() {
-            let parts = Parts::new(cost, weight, price, backward);
+            let parts = Parts::new(cost, place, rule);
             sums.direct[place] = sums.direct[place + 1] + parts.direct.0;
             let before = sums.waiting[place + 1] + parts.before.0;
             sums.waiting[place] = before.min(sums.direct[place + 1] + parts.last);
@@ -130,8 +146,10 @@ struct Parts {
 }
 
 impl Parts {
-    fn new(cost: &Cost, weight: f64, price: f64, backward: f64) -> Self {
-        let bytes = price * cost.bytes as f64;
+    fn new(cost: &Cost, place: usize, rule: Rule) -> Self {
+        let weight = rule.weight_at(place);
+        let backward = if rule.backward { 1.0 } else { 0.0 };
+        let bytes = rule.price * cost.bytes as f64;
         let (there, in_place) = (backward * cost.backward, backward * cost.direct_backward);
         let Some(copy) = cost.copy else {
             let (before, direct) = (weight * cost.forward + there, cost.forward + there);
@@ -157,49 +175,57 @@ struct Look<'a> {
     costs: &'a [Cost],
     capacity: u64,
     is_scarce: bool,
+    /// No byte is worth more.
+    price_max: f64,
 }
 
-impl Look<'_> {
-    fn best(&self, whole: bool) -> (f64, f64) {
-        let backward = if whole { 1.0 } else { 0.0 };
-        let (mut weight, mut price) = (0.5, 0.0);
-        for _ in 0..if self.is_scarce { 3 } else { 1 } {
-            weight = highest(1.0, |weight| self.bound((weight, price), backward));
+impl<'a> Look<'a> {
+    fn new(costs: &'a [Cost], capacity: u64) -> Self {
+        let everything: u64 = costs.iter().map(|cost| cost.bytes).sum();
+        let worth = |cost: &Cost| {
+            let longer = cost.direct_forward + cost.direct_backward;
+            let shorter = cost.forward.min(cost.direct_forward) + cost.backward;
+            (longer - shorter).max(0.0) / cost.bytes.max(1) as f64
+        };
+        let worths = costs.iter().filter(|cost| cost.bytes > 0).map(worth);
+        let price_max = worths.fold(0.0, f64::max);
+        Self { costs, capacity, is_scarce: everything > capacity, price_max }
+    }
+
+    /// The best weight and price for a turn.
+    fn best(&self, turn: usize, backward: bool) -> Rule {
+        let mut rule = Rule { weight: 0.5, turn, price: 0.0, backward };
+        for _ in 0..if self.is_scarce { 2 } else { 1 } {
+            rule.weight = highest(|weight| self.bound(Rule { weight, ..rule }));
             if self.is_scarce {
-                price = highest(self.price_max(), |price| self.bound((weight, price), backward));
+                // What a byte is worth differs by orders of magnitude between layers.
+                let price = |part: f64| self.price_max * PRICE_SPAN.powf(1.0 - part);
+                let part = highest(|part| self.bound(Rule { price: price(part), ..rule }));
+                let priced = Rule { price: price(part), ..rule };
+                rule = if self.bound(priced) > self.bound(rule) { priced } else { rule };
             }
         }
-        (weight, price)
+        rule
     }
 
     /// The bound before anything is decided, short of a constant.
-    fn bound(&self, (weight, price): (f64, f64), backward: f64) -> f64 {
+    fn bound(&self, rule: Rule) -> f64 {
         let (mut waiting, mut direct) = (f64::INFINITY, 0.0);
-        for cost in self.costs.iter().rev() {
-            let parts = Parts::new(cost, weight, price, backward);
+        for (place, cost) in self.costs.iter().enumerate().rev() {
+            let parts = Parts::new(cost, place, rule);
             waiting = (waiting + parts.before.0).min(direct + parts.last);
             direct += parts.direct.0;
         }
-        waiting.min(direct) - price * self.capacity as f64
-    }
-
-    /// No layer is worth more: a byte more would not be taken at this price.
-    fn price_max(&self) -> f64 {
-        let worth = |cost: &Cost| {
-            let longer = cost.direct_forward + cost.direct_backward;
-            (longer - cost.forward.min(cost.direct_forward) - cost.backward).max(0.0)
-                / cost.bytes.max(1) as f64
-        };
-        self.costs.iter().filter(|cost| cost.bytes > 0).map(worth).fold(0.0, f64::max)
+        waiting.min(direct) - rule.price * self.capacity as f64
     }
 
     /// The modes that give the bound.
-    fn modes(&self, (weight, price): (f64, f64)) -> Vec<Mode> {
-        let sums = Sums::new(self.costs, weight, price, 1.0);
+    fn modes(&self, rule: Rule) -> Vec<Mode> {
+        let sums = Sums::new(self.costs, Rule { backward: true, ..rule });
         let mut waits = sums.waiting[0] < sums.direct[0];
         let mut modes = Vec::with_capacity(self.costs.len());
         for (place, cost) in self.costs.iter().enumerate() {
-            let parts = Parts::new(cost, weight, price, 1.0);
+            let parts = Parts::new(cost, place, Rule { backward: true, ..rule });
             let is_last = waits
                 && sums.direct[place + 1] + parts.last <= sums.waiting[place + 1] + parts.before.0;
             modes.push(match (waits, is_last) {
@@ -213,12 +239,22 @@ impl Look<'_> {
     }
 }
 
-/// Where a concave function of `0..=most` is highest, about.
-fn highest(most: f64, of: impl Fn(f64) -> f64) -> f64 {
-    let (mut low, mut high) = (0.0, most);
+/// Where a function of 0 to 1 with one summit is highest, about.
+fn highest(of: impl Fn(f64) -> f64) -> f64 {
+    const SECTION: f64 = 0.618;
+    let (mut low, mut high) = (0.0, 1.0);
+    let (mut left, mut right) = (1.0 - SECTION, SECTION);
+    let (mut at_left, mut at_right) = (of(left), of(right));
     for _ in 0..LOOKS {
-        let (left, right) = (low + (high - low) * 0.382, low + (high - low) * 0.618);
-        if of(left) < of(right) { low = left } else { high = right }
+        if at_left < at_right {
+            (low, left, at_left) = (left, right, at_right);
+            right = low + SECTION * (high - low);
+            at_right = of(right);
+        } else {
+            (high, right, at_right) = (right, left, at_left);
+            left = high - SECTION * (high - low);
+            at_left = of(left);
+        }
     }
-    f64::midpoint(low, high)
+    if at_left < at_right { right } else { left }
 }

@@ -1,8 +1,8 @@
 //! The shortest iteration there is.
 //!
 //! ```text
-//!   costs ──► Bounds ─► guesses, the paper's plan ─► best so far
-//!               ▼                                     ▼
+//!   guesses, the paper's plan ──► the best so far ──► Bounds
+//!                                       ▼               ▼
 //!             search: layer by layer, states that may still be better ──► the best, and how far from it
 //! ```
 //!
@@ -29,25 +29,35 @@ use self::bound::Bounds;
 use self::search::Found;
 use super::paper;
 use super::plan::Mode;
-use crate::plan::simulate::parameters::Simulator;
+use crate::plan::simulate::parameters::{Clocks, Simulator};
 
 /// The best modes within `capacity` bytes of parameters, and by how many seconds others could be faster.
 pub(super) fn choose(simulator: &Simulator, capacity: u64) -> (Vec<Mode>, f64) {
-    let (bounds, guesses) = Bounds::new(simulator.costs(), capacity);
-    let fits = |modes: &Vec<Mode>| {
-        simulator.device_bytes(modes) <= simulator.resident_bytes().saturating_add(capacity)
-    };
-    let count = simulator.costs().len();
-    let plain = [vec![Mode::Gfgb; count], vec![Mode::Dha; count]];
-    let mut known: Vec<Vec<Mode>> = vec![paper::modes(simulator, capacity)];
-    known.extend(plain.into_iter().chain(guesses).filter(fits));
-    let judged = known.into_iter().map(|modes| {
-        let seconds = simulator.seconds(&modes);
-        (modes, seconds)
-    });
-    let Some(best) = judged.min_by(|a, b| a.1.total_cmp(&b.1)) else {
+    let costs = simulator.costs();
+    let plain = [Mode::Gfgb, Mode::Dha].map(|mode| vec![mode; costs.len()]);
+    let mut known = bound::guesses(costs, capacity);
+    known.extend(plain);
+    known.iter_mut().for_each(|modes| paper::fit(costs, modes, capacity));
+    known.push(paper::modes(simulator, capacity));
+    let judged = known.into_iter().map(|modes| (simulator.seconds(&modes), modes));
+    let Some((seconds, modes)) = judged.min_by(|a, b| a.0.total_cmp(&b.0)) else {
         return (Vec::new(), 0.0);
     };
-    let Found { modes, gap_seconds, .. } = search::search(simulator, capacity, &bounds, best);
+    let bounds = Bounds::new(costs, capacity, last_wait(simulator, &modes));
+    let Found { modes, gap_seconds } =
+        search::search(simulator, capacity, &bounds, (modes, seconds));
     (modes, gap_seconds)
+}
+
+/// The layer from which on forward does not wait.
+fn last_wait(simulator: &Simulator, modes: &[Mode]) -> usize {
+    let mut clocks = Clocks::default();
+    let mut last = 0;
+    for (place, (cost, mode)) in simulator.costs().iter().zip(modes).enumerate() {
+        let before = clocks.compute;
+        if clocks.forward(cost, *mode).from > before {
+            last = place + 1;
+        }
+    }
+    last
 }

@@ -6,9 +6,11 @@ use crate::plan::modes::Mode;
 use crate::plan::simulate::parameters::{Clocks, Cost, Simulator};
 
 /// States of all layers together: bounds the time of a search.
-pub const STATES_MAX: usize = 64_000;
+pub const STATES_MAX: usize = 24_000;
 /// States of one layer: at least, and at most.
-pub const WIDTH: (usize, usize) = (48, 1 << 14);
+pub const WIDTH: (usize, usize) = (16, 1 << 14);
+/// So few layers get the most states.
+const FEW: usize = 16;
 /// States with which one is compared, best first. Comparing with more would take longer than it saves.
 const RIVALS: usize = 12;
 /// Parts of an iteration by which a plan has to be faster to be looked for: less is rounding.
@@ -18,7 +20,6 @@ const ROUNDING: f64 = 1e-12;
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Found {
     pub(super) modes: Vec<Mode>,
-    pub(super) seconds: f64,
     pub(super) gap_seconds: f64,
 }
 
@@ -46,7 +47,10 @@ pub(super) fn search(
     best: (Vec<Mode>, f64),
 ) -> Found {
     let costs = simulator.costs();
-    let width = (STATES_MAX / costs.len().max(1)).clamp(WIDTH.0, WIDTH.1);
+    let width = match costs.len() {
+        0..=FEW => WIDTH.1,
+        many => (STATES_MAX / many).clamp(WIDTH.0, WIDTH.1),
+    };
     let (mut modes, mut seconds) = best;
     let mut trail = Trail(Vec::new());
     let known = Known { layers: 0, compute: 0.0, inwards: 0.0, bytes: 0, tail: Tail::NONE };
@@ -62,11 +66,9 @@ pub(super) fn search(
             let judged = all.map(|state| State { bound: bounds.of(&state.known), ..state });
             next.extend(judged.filter(|state| state.bound < enough));
         }
-        dropped = dropped.min(thin(&mut next, width));
-        states.clear();
-        for state in &next {
-            let at = trail.add(state.trail, state.mode);
-            states.push(State { trail: at, ..*state });
+        dropped = dropped.min(thin(&next, &mut states, width));
+        for state in &mut states {
+            state.trail = trail.add(state.trail, state.mode);
         }
     }
     let ends = states.iter().map(|state| (state.end(), state.trail));
@@ -75,7 +77,7 @@ pub(super) fn search(
     {
         (modes, seconds) = (trail.modes(at), end);
     }
-    Found { modes, seconds, gap_seconds: (seconds - dropped).max(0.0) }
+    Found { modes, gap_seconds: (seconds - dropped).max(0.0) }
 }
 
 impl State {
@@ -86,7 +88,12 @@ impl State {
         updates: f64,
         capacity: u64,
     ) -> impl Iterator<Item = Self> + 'a {
-        let modes = if cost.copy.is_some() { &Mode::ALL[..] } else { &Mode::ALL[..1] };
+        let modes = match cost.copy {
+            None => &Mode::ALL[..1],
+            // Copied for backward only, it would take room and gain nothing.
+            Some(copy) if cost.direct_backward <= cost.backward && cost.direct_backward_link <= copy => &Mode::ALL[..2],
+            Some(_) => &Mode::ALL[..],
+        };
         let room = capacity - self.known.bytes;
         let fits = move |mode: &&Mode| !mode.is_copied() || cost.bytes <= room;
         modes.iter().filter(fits).map(move |mode| self.with(cost, *mode, updates))
@@ -126,29 +133,27 @@ impl State {
 
 /// Leaves out states that another covers and, beyond `width`, those with the worst bounds; the best bound
 /// of these.
-fn thin(states: &mut Vec<State>, width: usize) -> f64 {
-    let by_bound = |a: &State, b: &State| {
-        let bytes = || a.known.bytes.cmp(&b.known.bytes);
-        a.bound.total_cmp(&b.bound).then(a.known.compute.total_cmp(&b.known.compute)).then_with(bytes)
-    };
-    states.sort_unstable_by(by_bound);
-    let mut kept = 0;
-    for place in 0..states.len() {
-        let state = states[place];
-        let is_covered = states[..kept.min(RIVALS)].iter().any(|rival| rival.covers(&state))
-            || states[kept.saturating_sub(RIVALS)..kept].iter().any(|rival| rival.covers(&state));
+fn thin(states: &[State], kept: &mut Vec<State>, width: usize) -> f64 {
+    let mut order: Vec<(f64, f64, u32)> = states
+        .iter()
+        .zip(0..)
+        .map(|(state, place)| (state.bound, state.known.compute, place))
+        .collect();
+    order.sort_unstable_by(|a, b| a.0.total_cmp(&b.0).then(a.1.total_cmp(&b.1)));
+    kept.clear();
+    for (bound, _, place) in order {
+        let state = &states[place as usize];
+        let count = kept.len();
+        let is_covered = kept[..count.min(RIVALS)].iter().any(|rival| rival.covers(state))
+            || kept[count.saturating_sub(RIVALS)..].iter().any(|rival| rival.covers(state));
         if is_covered {
             continue;
         }
-        if kept == width {
-            let dropped = state.bound;
-            states.truncate(kept);
-            return dropped;
+        if count == width {
+            return bound;
         }
-        states[kept] = state;
-        kept += 1;
+        kept.push(*state);
     }
-    states.truncate(kept);
     f64::INFINITY
 }
 

@@ -26,6 +26,8 @@ struct Part {
     backward_values: u64,
     /// Parameters that cross the link when forward reads them in place, and when backward does.
     read: (u64, u64),
+    /// Whether it belongs to a block, whose forward backward may compute again.
+    is_in_block: bool,
 }
 
 /// The layers of a network.
@@ -52,6 +54,7 @@ fn block(shape: &Shape, tokens: u64, number: u64) -> [Part; 7] {
         values: 4 * pairs + 4 * tokens * hidden,
         backward_values: 0,
         read: (0, 0),
+        is_in_block: true,
     };
     [
         norm(name("norm1"), hidden, tokens),
@@ -75,6 +78,7 @@ fn table(shape: &Shape, tokens: u64) -> Part {
         values: 2 * rows,
         backward_values: parameters,
         read: (rows.min(parameters), 0),
+        is_in_block: false,
     }
 }
 
@@ -83,7 +87,8 @@ fn norm(name: String, hidden: u64, tokens: u64) -> Part {
     let read = parameters * tokens.div_ceil(ROWS_AT_ONCE);
     let values = 2 * tokens * hidden;
     let operations = 0.0;
-    Part { name, parameters, operations, values, backward_values: 0, read: (read, read) }
+    let (read, is_in_block) = ((read, read), true);
+    Part { name, parameters, operations, values, backward_values: 0, read, is_in_block }
 }
 
 fn matrix(name: String, (rows, columns): (u64, u64), tokens: u64) -> Part {
@@ -91,7 +96,8 @@ fn matrix(name: String, (rows, columns): (u64, u64), tokens: u64) -> Part {
     let read = parameters * tokens.div_ceil(ROWS_AT_ONCE);
     let operations = 2.0 * (tokens * rows * columns) as f64;
     let values = parameters + tokens * (rows + columns);
-    Part { name, parameters, operations, values, backward_values: 0, read: (read, read) }
+    let (read, is_in_block) = ((read, read), true);
+    Part { name, parameters, operations, values, backward_values: 0, read, is_in_block }
 }
 
 /// Where parts are timed.
@@ -104,12 +110,13 @@ struct Bench<'a> {
 impl Bench<'_> {
     fn layer(&self, part: Part) -> Layer {
         let forward = self.kernel(part.operations, part.values);
-        let again = if self.recomputes { forward } else { 0.0 };
+        let computes_again = self.recomputes && part.is_in_block;
+        let again = if computes_again { forward } else { 0.0 };
         let backward =
             self.kernel(2.0 * part.operations, 2 * part.values + part.backward_values) + again;
         let (read, read_back) = part.read;
         let direct_forward_bytes = BYTES * read;
-        let direct_backward_bytes = BYTES * (read_back + if self.recomputes { read } else { 0 });
+        let direct_backward_bytes = BYTES * (read_back + if computes_again { read } else { 0 });
         let link = |bytes: u64| {
             self.link.inwards.seconds(bytes as f64 * self.link.direct_slowdown)
         };

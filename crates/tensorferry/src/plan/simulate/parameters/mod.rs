@@ -24,8 +24,8 @@
 //! - Gradients go outwards in the order of backward. One in a device buffer leaves when its layer's backward
 //!   has ended. One that is written in place leaves from the start of its layer's backward, which does not
 //!   end before it has left.
-//! - The optimizer takes the layers as their gradients arrive, one at a time. The iteration ends with it: the
-//!   next one needs what was updated last.
+//! - The optimizer takes the layers in the order of backward, each when its gradient has arrived. The iteration
+//!   ends with it: the next one needs what was updated last.
 //! - Each layer that is copied has a buffer for its parameters on the device, each gradient that stays has
 //!   one, and they are there all the time.
 //!

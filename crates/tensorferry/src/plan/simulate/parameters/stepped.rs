@@ -55,6 +55,9 @@ pub(super) fn seconds(costs: &[Cost], modes: &[Mode], order: &[usize]) -> Option
 
 impl Machine<'_> {
     fn run(&mut self) -> Option<u64> {
+        if self.costs.is_empty() {
+            return Some(0);
+        }
         let (mut next, mut ran) = (0, None);
         let mut updated = 0;
         for now in 0..PATIENCE {
@@ -123,9 +126,9 @@ impl Machine<'_> {
             self.updating = None;
             *updated += 1;
         }
-        if self.updating.is_none() && !self.arrived.is_empty() {
-            let layer = self.arrived.remove(0);
-            self.updating = Some((layer, self.costs[layer].update as u64));
+        let next = self.costs.len() - 1 - (*updated).min(self.costs.len() - 1);
+        if self.updating.is_none() && *updated < self.costs.len() && self.arrived.contains(&next) {
+            self.updating = Some((next, self.costs[next].update as u64));
         }
     }
 
