@@ -16,7 +16,8 @@ pub fn run(data: &[u8]) {
         let reserve = profile.reserve(share).expect("a share");
         let least = minimum_budget(&profile, reserve, planner);
         for budget in [least, least + profile.parameter_bytes() / 2] {
-            let plan = plan(&profile, budget, reserve, planner).expect("the least budget is enough");
+            let plan =
+                plan(&profile, budget, reserve, planner).expect("the least budget is enough");
             assert!(plan.predicted.device_bytes <= budget);
             assert!(plan.predicted.seconds.is_finite());
             let outcome =

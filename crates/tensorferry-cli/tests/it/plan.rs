@@ -63,8 +63,7 @@ fn a_plan_says_why_and_stands_beside_copying_everything() {
 
 #[test]
 fn less_reserve_leaves_fewer_gradients_on_the_device() {
-    let ended =
-        plan(&profile(), &["--budget", "30MB", "--gradient-reserve", "0.3", "--json"]);
+    let ended = plan(&profile(), &["--budget", "30MB", "--gradient-reserve", "0.3", "--json"]);
     assert_eq!((ended.code, ended.stderr.as_str()), (Some(0), ""));
     let report: Value = serde_json::from_str(&ended.stdout).unwrap();
     let choices = report["plan"]["choices"].as_array().unwrap();

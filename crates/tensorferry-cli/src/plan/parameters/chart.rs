@@ -2,7 +2,7 @@
 
 use tensorferry::Size;
 use tensorferry::plan::modes::{Gradient, Plan, Prediction, Profile};
-use tensorferry::plan::simulate::parameters::{Doing, Lane as Who, Timeline};
+use tensorferry::plan::simulate::parameters::{Doing, Lane as Who, Span, Timeline};
 use tensorferry_bench::plot::{Block, Curve, Lane, Lanes, Paint, Section};
 
 use super::report::Report;
@@ -65,7 +65,7 @@ fn section(
 }
 
 fn lane(name: &str, timeline: &Timeline, who: Who, gradients: &[Gradient]) -> Lane {
-    let block = |span: &tensorferry::plan::simulate::parameters::Span| {
+    let block = |span: &Span| {
         let is_marked = match span.doing {
             Doing::Wait(_) | Doing::Read(_) => true,
             Doing::Gradient(layer) => gradients[layer] == Gradient::Host,

@@ -37,14 +37,14 @@ impl Report {
         reserve: u64,
         planner: Planner,
     ) -> Result<Self> {
-        let plan = plan(profile, budget, reserve, planner)?;
-        let timeline = simulate(profile, &plan.modes(), &plan.gradients())?.timeline;
+        let asked = plan(profile, budget, reserve, planner)?;
+        let timeline = simulate(profile, &asked.modes(), &asked.gradients())?.timeline;
         let copied = vec![Mode::Gfgb; profile.layers.len()];
         let all_copied = Other::new(profile, &copied, (budget, reserve))?;
-        let theirs = tensorferry::plan::modes::plan(profile, budget, reserve, Planner::Paper)?;
+        let theirs = plan(profile, budget, reserve, Planner::Paper)?;
         let paper = Other::new(profile, &theirs.modes(), (budget, reserve))?;
-        let (text, source) = (plan.explain(profile), profile.source.clone());
-        Ok(Self { source, plan, timeline, all_copied, paper, text })
+        let (text, source) = (asked.explain(profile), profile.source.clone());
+        Ok(Self { source, plan: asked, timeline, all_copied, paper, text })
     }
 }
 

@@ -29,7 +29,8 @@ impl Timing {
     /// Plans `cases` made-up iterations of `layers` layers, and every modelled network stretched to them.
     pub(super) fn new(cases: u64, seed: u64, layers: usize) -> Result<Self> {
         let made_up = (0..cases).map(|number| {
-            let Case { profile, budget, gradient_reserve } = case(seed.wrapping_add(number), layers);
+            let Case { profile, budget, gradient_reserve } =
+                case(seed.wrapping_add(number), layers);
             time(&profile, budget, gradient_reserve)
         });
         let made_up = Sample::of(made_up.collect::<Result<_>>()?);
@@ -79,13 +80,18 @@ impl fmt::Display for Timing {
         let Self { layers, seed, made_up, modelled } = self;
         write!(f, "the exact planner, {layers} layers: median, 90 %, the most")?;
         let made_up_name = format!("{} made-up iterations, seed {seed}", made_up.seconds.len());
-        let modelled_name =
-            format!("{} modelled networks, stretched, half of what they need", modelled.seconds.len());
+        let modelled_name = format!(
+            "{} modelled networks, stretched, half of what they need",
+            modelled.seconds.len()
+        );
         for (name, sample) in [(made_up_name, made_up), (modelled_name, modelled)] {
             let [median, ninety, most] = quantiles(&sample.seconds).map(|seconds| 1e3 * seconds);
             write!(f, "\n{name}\n    planned in {median:.2}, {ninety:.2}, {most:.2} ms")?;
             let [median, ninety, most] = quantiles(&sample.gaps).map(|gap| 100.0 * gap);
-            write!(f, "\n    no plan is faster by more than {median:.3}, {ninety:.3}, {most:.3} %")?;
+            write!(
+                f,
+                "\n    no plan is faster by more than {median:.3}, {ninety:.3}, {most:.3} %"
+            )?;
         }
         Ok(())
     }

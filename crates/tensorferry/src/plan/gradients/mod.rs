@@ -108,9 +108,8 @@ impl<'a> Knapsack<'a> {
             }
             frontier = merge(&frontier, &with);
             let enough = best - best * ROUNDING;
-            frontier.retain(|pair| {
-                pair.seconds >= enough || self.promise(pair, place + 1) >= enough
-            });
+            frontier
+                .retain(|pair| pair.seconds >= enough || self.promise(pair, place + 1) >= enough);
             self.narrow(&mut frontier, place + 1);
         }
         let most = frontier.iter().max_by(|a, b| a.seconds.total_cmp(&b.seconds));

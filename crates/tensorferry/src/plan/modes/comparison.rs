@@ -123,13 +123,22 @@ impl fmt::Display for Comparison {
         writeln!(f, "{cases} made-up iterations of {least} to {most} layers, seed {seed}\n")?;
         if self.exhaustive {
             let Self { best, slower_than_best, .. } = self;
-            writeln!(f, "beside all plans there are: as fast as the best in {best}, slower in {slower_than_best}")?;
+            writeln!(
+                f,
+                "beside all plans there are: as fast as the best in {best}, slower in {slower_than_best}"
+            )?;
         }
         let (unproven, gap) = (self.unproven, 100.0 * self.gap_most);
-        writeln!(f, "not proven to be the best: {unproven}; by its own bound at most {gap:.3} % slower")?;
+        writeln!(
+            f,
+            "not proven to be the best: {unproven}; by its own bound at most {gap:.3} % slower"
+        )?;
         let same = self.cases as usize - self.faster_than_paper - self.slower_than_paper;
         let Self { faster_than_paper, slower_than_paper, .. } = self;
-        write!(f, "beside the paper's planner: faster in {faster_than_paper}, as fast in {same}, ")?;
+        write!(
+            f,
+            "beside the paper's planner: faster in {faster_than_paper}, as fast in {same}, "
+        )?;
         writeln!(f, "slower in {slower_than_paper}")?;
         for (name, [low, median, high, ninety, max]) in
             [("paper", self.over_paper), ("all copied", self.over_copy)]

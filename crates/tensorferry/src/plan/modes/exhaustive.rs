@@ -11,8 +11,13 @@ pub const LAYERS_MAX: usize = 12;
 /// Seconds of the best plan within the budget, which is at least the minimum.
 pub fn best_seconds(profile: &Profile, gradients: &[Gradient], budget: u64) -> Result<f64> {
     profile.check()?;
-    if profile.layers.len() > LAYERS_MAX || gradients.len() != profile.layers.len() {
-        let layers = profile.layers.len();
+    let layers = profile.layers.len();
+    if gradients.len() != layers {
+        let places = gradients.len();
+        let message = format!("{places} places of gradients for {layers} layers");
+        return Err(Error::invalid(message + "; give one for each"));
+    }
+    if layers > LAYERS_MAX {
         let message = format!("{layers} layers are too many to try all plans");
         return Err(Error::invalid(format!("{message}; at most {LAYERS_MAX} can be")));
     }

@@ -26,7 +26,8 @@ impl Plan {
                 Gradient::Host => "host",
             };
             // Writing to a `String` can't fail.
-            let _ = writeln!(text, "{name:width$}{size:>12}  {mode:4}  {gradient:8}  {}", choice.why);
+            let _ =
+                writeln!(text, "{name:width$}{size:>12}  {mode:4}  {gradient:8}  {}", choice.why);
         }
         text.push('\n');
         text.push_str(&self.totals(profile));

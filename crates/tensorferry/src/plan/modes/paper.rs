@@ -130,7 +130,8 @@ fn backward(costs: &[Cost], modes: &mut [Mode], forward_seconds: f64) {
     let copied = costs.iter().zip(&*modes).filter(|(_, mode)| **mode == Mode::Gfgb);
     let copied: f64 = copied.filter_map(|(cost, _)| cost.copy).sum();
     let last = costs.last().zip(modes.last());
-    let first_gradient = forward_seconds + last.map_or(0.0, |(cost, mode)| cost.backward_in(*mode).0);
+    let first_gradient =
+        forward_seconds + last.map_or(0.0, |(cost, mode)| cost.backward_in(*mode).0);
     let mut idle = first_gradient - copied;
     let gain = |layer: usize| costs[layer].direct_backward - costs[layer].backward;
     let direct = (0..modes.len()).filter(|layer| modes[*layer] == Mode::Dha && gain(*layer) > 0.0);

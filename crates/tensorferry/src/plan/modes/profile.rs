@@ -115,7 +115,7 @@ impl Profile {
             let layers = self.layers.len();
             return Err(corrupt(format!("{layers} layers: at most {LAYERS_MAX} can be planned")));
         }
-        bytes("the work", self.work_bytes)?;
+        bytes("work_bytes", self.work_bytes)?;
         self.link.check()?;
         for (number, layer) in self.layers.iter().enumerate() {
             layer.check().map_err(|error| {
@@ -187,10 +187,10 @@ impl Link {
 
 impl Layer {
     fn check(&self) -> Result<()> {
-        bytes("the parameters", self.parameter_bytes)?;
-        bytes("the gradient", self.gradient_bytes)?;
-        bytes("what forward reads in place", self.direct_forward_bytes)?;
-        bytes("what backward reads in place", self.direct_backward_bytes)?;
+        bytes("parameter_bytes", self.parameter_bytes)?;
+        bytes("gradient_bytes", self.gradient_bytes)?;
+        bytes("direct_forward_bytes", self.direct_forward_bytes)?;
+        bytes("direct_backward_bytes", self.direct_backward_bytes)?;
         seconds("forward", self.forward_seconds)?;
         seconds("backward", self.backward_seconds)?;
         seconds("forward in place", self.direct_forward_seconds)?;
@@ -199,10 +199,16 @@ impl Layer {
         seconds("the update", self.update_seconds)?;
         seconds("the copy", self.copy_seconds.unwrap_or(0.0))?;
         seconds("the gradient's copy", self.gradient_copy_seconds.unwrap_or(0.0))?;
-        let moves = [(self.parameter_bytes, self.copy_seconds, "parameters", "copy_seconds")];
-        let gradient = (self.gradient_bytes, self.gradient_copy_seconds);
-        let gradient = (gradient.0, gradient.1, "gradient", "gradient_copy_seconds");
-        for (size, given, what, field) in moves.into_iter().chain([gradient]) {
+        let given = [
+            (self.parameter_bytes, self.copy_seconds, "parameters", "copy_seconds"),
+            (
+                self.gradient_bytes,
+                self.gradient_copy_seconds,
+                "a gradient",
+                "gradient_copy_seconds",
+            ),
+        ];
+        for (size, given, what, field) in given {
             if size == 0 && given.is_some_and(|seconds| seconds > 0.0) {
                 let message = format!("a layer without {what} has {field}");
                 return Err(corrupt(message + "; leave it out"));
@@ -220,7 +226,7 @@ fn bytes(what: &str, value: u64) -> Result<()> {
     if value <= BYTES_MAX {
         return Ok(());
     }
-    Err(corrupt(format!("{what} has {value} bytes; at most {BYTES_MAX} can be")))
+    Err(corrupt(format!("{what} is {value}; at most {BYTES_MAX} can be")))
 }
 
 fn seconds(what: &str, value: f64) -> Result<()> {

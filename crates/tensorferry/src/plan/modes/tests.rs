@@ -30,12 +30,8 @@ fn layer(bytes: u64) -> Layer {
 /// A byte a second each way.
 fn profile(layers: Vec<Layer>) -> Profile {
     let direction = Direction { bytes_per_second: 1.0, latency_seconds: 0.0 };
-    let link = Link {
-        inwards: direction,
-        outwards: direction,
-        direct_slowdown: 1.0,
-        direct_shares: true,
-    };
+    let link =
+        Link { inwards: direction, outwards: direction, direct_slowdown: 1.0, direct_shares: true };
     Profile { version: VERSION, source: "made up".into(), layers, link, work_bytes: 100 }
 }
 
@@ -192,8 +188,8 @@ fn a_bad_profile_is_an_error_that_says_what_and_where() {
         (
             "\"parameter_bytes\":5",
             "\"parameter_bytes\":18446744073709551615",
-            "the parameters has 18446744073709551615 bytes; at most 70368744177664 can be (layer: 1, \
-             name: \"l5\")",
+            "parameter_bytes is 18446744073709551615; at most 70368744177664 can be (layer: 1, name: \
+             \"l5\")",
         ),
         (
             "\"update_seconds\":0.5",
@@ -235,7 +231,8 @@ fn a_plan_for_another_iteration_is_refused() {
     let json = serde_json::to_string(&plan).unwrap();
     assert_eq!(Plan::parse(&json, &here).unwrap(), plan);
     let said = Plan::parse(&json, &profile(vec![layer(4)])).unwrap_err().to_string();
-    let error = "the plan is for 2 layers, the profile has 1; make the plan again from this profile";
+    let error =
+        "the plan is for 2 layers, the profile has 1; make the plan again from this profile";
     assert_eq!(said, error);
     for (from, to, error) in [
         ("[0,1]", "[1,0]", "the plan copies in another order than the layers are needed"),
@@ -252,7 +249,8 @@ fn a_plan_for_another_iteration_is_refused() {
 
 #[test]
 fn a_plan_is_explained_layer_by_layer() {
-    let between = Layer { parameter_bytes: 0, gradient_bytes: 0, name: "evil\u{1b}[2J".into(), ..layer(0) };
+    let between =
+        Layer { parameter_bytes: 0, gradient_bytes: 0, name: "evil\u{1b}[2J".into(), ..layer(0) };
     let table = Layer { direct_forward_seconds: 1.0, direct_backward_seconds: 2.0, ..layer(8) };
     let profile = profile(vec![table, between, layer(1)]);
     let plan = plan(&profile, 110, 9, Planner::Exact).unwrap();
@@ -278,7 +276,10 @@ fn planners_networks_and_machines_are_known_by_name() {
     let error = "best".parse::<Planner>().unwrap_err().to_string();
     assert_eq!(error, "\"best\" is no planner; choose \"exact\", \"paper\" or \"copy\"");
     let error = Shape::named("bert").unwrap_err().to_string();
-    assert!(error.starts_with("no network \"bert\"; choose one of bert-base, roberta, "), "{error}");
+    assert!(
+        error.starts_with("no network \"bert\"; choose one of bert-base, roberta, "),
+        "{error}"
+    );
     let error = Hardware::named("k80").unwrap_err().to_string();
     assert!(error.starts_with("no machine \"k80\"; choose one of v100-pcie3, "), "{error}");
     let error = modelled::profile(&Shape::ALL[0], &Hardware::ALL[0], 0).unwrap_err().to_string();

@@ -69,7 +69,10 @@ impl Figure {
     fn notes(&self) -> Vec<String> {
         let modelled = format!("modelled, not measured; {}", self.assumed);
         let paper = format!("the paper: {}", self.paper);
-        [modelled, paper, format!("here: {}", self.ours)].iter().flat_map(|note| wrapped(note)).collect()
+        [modelled, paper, format!("here: {}", self.ours)]
+            .iter()
+            .flat_map(|note| wrapped(note))
+            .collect()
     }
 
     fn title(&self) -> String {
@@ -79,7 +82,11 @@ impl Figure {
     fn bars(&self) -> Bars {
         let group = |compared: &Compared| Group {
             name: compared.name.clone(),
-            bars: compared.values.iter().map(|(name, value)| bar(name, *value, self.unit)).collect(),
+            bars: compared
+                .values
+                .iter()
+                .map(|(name, value)| bar(name, *value, self.unit))
+                .collect(),
         };
         let groups = self.groups.iter().map(group).collect();
         Bars { title: self.title(), notes: self.notes(), groups }

@@ -109,7 +109,8 @@ fn reserve_factor() -> Result<Figure> {
             let profile = modelled::profile(&shape, &hardware, batch)?;
             let at = |share: f64| -> Result<Option<f64>> {
                 let reserve = profile.reserve(share)?;
-                let came = System::Exact.with_reserve(&profile, reserve, hardware.capacity_bytes)?;
+                let came =
+                    System::Exact.with_reserve(&profile, reserve, hardware.capacity_bytes)?;
                 Ok(came.map(|came| came.seconds))
             };
             values.push((network, at(share)?.zip(at(1.0)?).map(|(some, all)| some / all)));

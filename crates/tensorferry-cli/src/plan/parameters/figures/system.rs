@@ -2,7 +2,7 @@
 
 use tensorferry::Result;
 use tensorferry::plan::modes::modelled::{self, Hardware, Shape};
-use tensorferry::plan::modes::{Mode, Planner, Prediction, Profile, places, plan};
+use tensorferry::plan::modes::{Mode, Planner, Prediction, Profile, minimum_budget, places, plan};
 use tensorferry::plan::simulate::parameters::simulate;
 
 /// Who trains.
@@ -56,11 +56,10 @@ impl System {
             }
             Self::Paper | Self::Exact | Self::Offload => {
                 let planner = if self == Self::Paper { Planner::Paper } else { Planner::Exact };
-                match plan(profile, budget, reserve, planner) {
-                    Ok(plan) => plan.predicted,
-                    // The least does not fit; a modelled profile has no other fault.
-                    Err(_) => return Ok(None),
+                if budget < minimum_budget(profile, reserve, planner) {
+                    return Ok(None);
                 }
+                plan(profile, budget, reserve, planner)?.predicted
             }
         };
         Ok((came.device_bytes <= budget).then_some(came))

@@ -124,7 +124,8 @@ impl Rule {
 impl Sums {
     fn new(costs: &[Cost], rule: Rule) -> Self {
         let count = costs.len();
-        let mut sums = Self { waiting: vec![f64::INFINITY; count + 1], direct: vec![0.0; count + 1] };
+        let mut sums =
+            Self { waiting: vec![f64::INFINITY; count + 1], direct: vec![0.0; count + 1] };
         for (place, cost) in costs.iter().enumerate().rev() {
             let parts = Parts::new(cost, place, rule);
             sums.direct[place] = sums.direct[place + 1] + parts.direct.0;

@@ -91,7 +91,11 @@ impl State {
         let modes = match cost.copy {
             None => &Mode::ALL[..1],
             // Copied for backward only, it would take room and gain nothing.
-            Some(copy) if cost.direct_backward <= cost.backward && cost.direct_backward_link <= copy => &Mode::ALL[..2],
+            Some(copy)
+                if cost.direct_backward <= cost.backward && cost.direct_backward_link <= copy =>
+            {
+                &Mode::ALL[..2]
+            }
             Some(_) => &Mode::ALL[..],
         };
         let room = capacity - self.known.bytes;

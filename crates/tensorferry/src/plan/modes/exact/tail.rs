@@ -18,8 +18,11 @@ pub(super) struct Tail {
 
 impl Tail {
     /// Nothing follows.
-    pub(super) const NONE: Self =
-        Self { compute: f64::NEG_INFINITY, inwards: f64::NEG_INFINITY, outwards: f64::NEG_INFINITY };
+    pub(super) const NONE: Self = Self {
+        compute: f64::NEG_INFINITY,
+        inwards: f64::NEG_INFINITY,
+        outwards: f64::NEG_INFINITY,
+    };
 
     /// The tail with backward of one more layer before it. `updates` are the seconds of the updates that
     /// follow, this layer's included.

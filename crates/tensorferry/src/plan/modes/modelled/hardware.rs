@@ -52,11 +52,8 @@ const PCIE3: f64 = 12.3e9;
 
 impl Hardware {
     /// Every machine.
-    pub const ALL: [Self; 3] = [
-        V100,
-        A100,
-        Self { name: "a100-pcie4", link_bytes_per_second: 2.0 * PCIE3, ..A100 },
-    ];
+    pub const ALL: [Self; 3] =
+        [V100, A100, Self { name: "a100-pcie4", link_bytes_per_second: 2.0 * PCIE3, ..A100 }];
 
     /// The machine of that name; an error lists those there are.
     pub fn named(name: &str) -> Result<Self> {

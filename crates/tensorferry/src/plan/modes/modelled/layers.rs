@@ -117,12 +117,9 @@ impl Bench<'_> {
         let (read, read_back) = part.read;
         let direct_forward_bytes = BYTES * read;
         let direct_backward_bytes = BYTES * (read_back + if computes_again { read } else { 0 });
-        let link = |bytes: u64| {
-            self.link.inwards.seconds(bytes as f64 * self.link.direct_slowdown)
-        };
+        let link = |bytes: u64| self.link.inwards.seconds(bytes as f64 * self.link.direct_slowdown);
         let gradient_bytes = BYTES * part.parameters;
-        let written =
-            self.link.outwards.seconds(gradient_bytes as f64 * self.link.direct_slowdown);
+        let written = self.link.outwards.seconds(gradient_bytes as f64 * self.link.direct_slowdown);
         let update = (UPDATE_VALUES * gradient_bytes) as f64 / self.hardware.host_bytes_per_second;
         Layer {
             name: part.name,

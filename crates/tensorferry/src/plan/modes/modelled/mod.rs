@@ -43,8 +43,7 @@ pub fn profile(shape: &Shape, hardware: &Hardware, batch: u64) -> Result<Profile
     let layers = layers::layers(shape, hardware, &link, batch);
     let work_bytes = shape.work_bytes(batch);
     let (name, on, tokens) = (shape.name, hardware.name, shape.sequence);
-    let source = format!(
-        "modelled, not measured: {name}, batches of {batch} with {tokens} tokens, on {on}"
-    );
+    let source =
+        format!("modelled, not measured: {name}, batches of {batch} with {tokens} tokens, on {on}");
     Ok(Profile { version: VERSION, source, layers, link, work_bytes })
 }

@@ -47,8 +47,7 @@ impl Cost {
 
     fn new(profile: &Profile, number: usize, gradient: Gradient) -> Self {
         let (layer, link) = (&profile.layers[number], &profile.link);
-        let longer =
-            if gradient == Gradient::Host { layer.direct_gradient_seconds } else { 0.0 };
+        let longer = if gradient == Gradient::Host { layer.direct_gradient_seconds } else { 0.0 };
         let has_parameters = layer.parameter_bytes > 0;
         let mut cost = Self {
             copy: has_parameters.then(|| profile.copy_seconds(number)),

@@ -27,12 +27,8 @@ fn layer(bytes: u64) -> Layer {
 /// A byte a second each way.
 fn profile(layers: Vec<Layer>) -> Profile {
     let direction = Direction { bytes_per_second: 1.0, latency_seconds: 0.0 };
-    let link = Link {
-        inwards: direction,
-        outwards: direction,
-        direct_slowdown: 1.0,
-        direct_shares: true,
-    };
+    let link =
+        Link { inwards: direction, outwards: direction, direct_slowdown: 1.0, direct_shares: true };
     Profile { version: VERSION, source: "made up".into(), layers, link, work_bytes: 100 }
 }
 
@@ -76,11 +72,8 @@ fn forward_waits_for_copies_gradients_leave_behind_backward_and_updates_follow()
 fn a_kernel_in_place_reads_first_and_the_copy_goes_on_behind_it() {
     let profile = profile(vec![layer(3), layer(5)]);
     let outcome = simulate(&profile, &[Mode::Dha, Mode::Gfgb], &[Gradient::Device; 2]).unwrap();
-    let link = [
-        (Doing::Read(0), 0.0, 1.0),
-        (Doing::Copy(1), 1.0, 6.0),
-        (Doing::Read(0), 9.0, 10.0),
-    ];
+    let link =
+        [(Doing::Read(0), 0.0, 1.0), (Doing::Copy(1), 1.0, 6.0), (Doing::Read(0), 9.0, 10.0)];
     assert_eq!(spans(&outcome, Lane::In), link);
     assert_eq!(spans(&outcome, Lane::Compute)[1], (Doing::Wait(1), 2.0, 6.0));
     let mut alone = profile.clone();
