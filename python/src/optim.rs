@@ -13,6 +13,7 @@ use tensorferry::{Error, Result};
 use crate::engine::{Detached, shared};
 use crate::errors::exception;
 use crate::guard::guarded;
+use crate::json::json;
 use crate::memory::Buffer;
 
 /// The settings of a parameter group: lr, both betas, eps, weight decay, decoupled, maximize.
@@ -191,10 +192,7 @@ impl OptimizerStore {
 
     /// What it has done, as JSON.
     fn report(&self, py: Python<'_>) -> PyResult<String> {
-        guarded(py, || {
-            serde_json::to_string(&self.store()?.report())
-                .map_err(|error| Error::invalid(error.to_string()))
-        })
+        guarded(py, || json(&self.store()?.report()))
     }
 
     fn __repr__(&self, py: Python<'_>) -> PyResult<String> {
