@@ -15,6 +15,7 @@ mod guard;
 mod json;
 mod memory;
 mod metrics;
+mod optim;
 mod per_process;
 mod release;
 mod size;
@@ -40,6 +41,7 @@ fn _lib(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<checkpoint::Draft>()?;
     module.add_class::<activations::Activations>()?;
     module.add_class::<activations::Activation>()?;
+    module.add_class::<optim::OptimizerStore>()?;
     module.add_class::<data::Source>()?;
     module.add_class::<data::Loader>()?;
     module.add_class::<data::Run>()?;
@@ -53,6 +55,8 @@ fn _lib(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(cli::cli_main, module)?)?;
     module.add_function(wrap_pyfunction!(allocator::recycle_blocks, module)?)?;
     module.add_function(wrap_pyfunction!(allocator::spare_bytes, module)?)?;
+    module.add_function(wrap_pyfunction!(optim::adam_step, module)?)?;
+    module.add_function(wrap_pyfunction!(optim::zeroed, module)?)?;
     module.add_function(wrap_pyfunction!(size::parse_size, module)?)?;
     module.add_function(wrap_pyfunction!(guard::_panic_for_tests, module)?)?;
     module.add_function(wrap_pyfunction!(errors::_error_for_tests, module)?)

@@ -3,6 +3,8 @@
 ``import tensorferry`` is cheap: torch is imported by the parts that need it, when they are used.
 """
 
+from typing import TYPE_CHECKING, Any
+
 from tensorferry._errors import (
     Closed,
     Corrupt,
@@ -26,6 +28,9 @@ from tensorferry.data import DataLoader
 from tensorferry.io import Engine
 from tensorferry.observe import metrics, prometheus, trace
 from tensorferry.tensor_io import TensorIO
+
+if TYPE_CHECKING:
+    from tensorferry import optim
 
 __all__ = [
     "ActivationOffload",
@@ -51,6 +56,7 @@ __all__ = [
     "__version__",
     "load",
     "metrics",
+    "optim",
     "parse_size",
     "prometheus",
     "safe_open",
@@ -58,3 +64,12 @@ __all__ = [
     "save_async",
     "trace",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    """``ferry.optim``, which needs torch."""
+    if name == "optim":
+        import importlib
+
+        return importlib.import_module("tensorferry.optim")
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

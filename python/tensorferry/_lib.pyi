@@ -18,6 +18,7 @@ __all__ = [
     "Engine",
     "File",
     "Loader",
+    "OptimizerStore",
     "Pending",
     "Run",
     "Saving",
@@ -26,6 +27,7 @@ __all__ = [
     "_error_for_tests",
     "_leave",
     "_panic_for_tests",
+    "adam_step",
     "cli_main",
     "is_warm",
     "metrics_text",
@@ -36,6 +38,7 @@ __all__ = [
     "spare_bytes",
     "trace_finish",
     "trace_start",
+    "zeroed",
 ]
 
 __version__: Final[str]
@@ -102,6 +105,35 @@ class Activations:
 @final
 class Activation:
     def take(self) -> Buffer: ...
+
+_Group = tuple[float, float, float, float, float, bool, bool]
+_Address = tuple[str, int]
+_State = tuple[int, int, int]
+
+@final
+class OptimizerStore:
+    def __new__(cls, directory: str | PathLike[str], resume: bool) -> Self: ...
+    @property
+    def path(self) -> Path: ...
+    def tensors(self) -> list[tuple[str, int, bool, float]]: ...
+    def add(self, tensors: Sequence[tuple[str, int, bool]]) -> int: ...
+    @property
+    def is_resumed(self) -> bool: ...
+    def belongs_to(self, parameters: Sequence[tuple[int, int]]) -> None: ...
+    def step(
+        self,
+        groups: Sequence[_Group],
+        tensors: Sequence[tuple[int, int, float, int, _Address, _Address]],
+        threads: int,
+    ) -> None: ...
+    def read(self, state: Sequence[tuple[int, float, int, _State]], threads: int) -> None: ...
+    def load(
+        self,
+        tensors: Sequence[tuple[str, int, bool]],
+        state: Sequence[tuple[int, float, int, _State]],
+        threads: int,
+    ) -> None: ...
+    def report(self) -> str: ...
 
 @final
 class Checkpoint:
@@ -200,6 +232,12 @@ def save_behind(
     structure: str,
     how: dict[str, Any],
 ) -> Saving: ...
+def adam_step(
+    groups: Sequence[_Group],
+    tensors: Sequence[tuple[int, float, int, _Address, _Address, _State]],
+    threads: int,
+) -> None: ...
+def zeroed(bytes: int) -> Buffer: ...
 def is_warm(path: str | PathLike[str]) -> bool: ...
 def _leave() -> None: ...
 def cli_main(args: Sequence[str], python: str | None = None) -> int: ...

@@ -8,6 +8,7 @@ mod bench;
 mod doctor;
 mod inspect;
 mod output;
+mod plan;
 mod progress;
 mod simulate;
 
@@ -45,6 +46,7 @@ enum Command {
     Doctor(doctor::Args),
     Inspect(inspect::Args),
     Bench(bench::Args),
+    Plan(plan::Args),
     Simulate(simulate::Args),
 }
 
@@ -66,6 +68,7 @@ fn dispatch(command: Command, env: &Env) -> Result<()> {
         Command::Doctor(args) => doctor::run(&args, env),
         Command::Inspect(args) => inspect::run(&args),
         Command::Bench(args) => bench::run(&args, env),
+        Command::Plan(args) => plan::run(&args),
         Command::Simulate(args) => simulate::run(&args),
     }
 }

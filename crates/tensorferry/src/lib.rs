@@ -14,7 +14,7 @@
 //! # The ways data takes
 //!
 //! Five paths are planned on four grounds and what they decide by. The grounds are here; the paths come one by one:
-//! [`checkpoint`], [`data`] and [`activations`] so far.
+//! [`checkpoint`], [`data`], [`activations`] and, of [`parameters`], the optimizer so far.
 //!
 //! ```text
 //!   checkpoint    tensors ─► pieces ─► checksum ─► file ─► tensors
@@ -26,7 +26,7 @@
 //!   memory        Buffer, Pool, Block; Budget (who may allocate), Arena (where)    knows another
 //!   io            Engine: read, write, sync at four priorities; ring, threads
 //!   device        Device: memory, streams, events; host, emulated
-//!   codec         bitmap (sparse), half (f16, bf16), checksum (CRC-32C)
+//!   codec         bitmap (sparse), half (f16, bf16), checksum (CRC-32C); adam (a step's arithmetic)
 //!   plan          tools, order, eviction, threads, offload; simulate: pure
 //!  ─────────────────────────────────────────────────────────────────────────────
 //!   error, size, dtype, metrics, trace: what everybody speaks
@@ -80,6 +80,7 @@ pub mod error;
 pub mod io;
 pub mod memory;
 pub mod metrics;
+pub mod parameters;
 pub mod plan;
 pub mod size;
 mod sync;

@@ -16,6 +16,8 @@ HOMES = {
     "training": "_bench_activations.training",
     "batch": "_bench_activations.batch",
     "loss": "_bench_activations.loss",
+    "turns": "_bench_parameters.turns",
+    "disk": "_bench_parameters.disk",
 }
 """Where the cases are that begin with a name."""
 

@@ -1,4 +1,4 @@
-//! Contests that are held in Python: loaders, and training with activations on disk.
+//! Contests that are held in Python: loaders, training with activations on disk, optimizers.
 //!
 //! Python does all of the work, because that is where batches and gradients are used: it makes the
 //! files, lets the contestants take turns in processes of their own, and tells raw samples. This
@@ -41,6 +41,10 @@ pub const DATA: Suite = Suite { title: "Data loaders", module: "tensorferry._ben
 /// Training with activations on disk, against plain training and files written by hand.
 pub const ACTIVATIONS: Suite =
     Suite { title: "Activations on disk", module: "tensorferry._bench_activations" };
+
+/// Steps of the optimizer, against torch's and `DeepSpeed`'s, and with state on disk.
+pub const PARAMETERS: Suite =
+    Suite { title: "Parameters and optimizer state", module: "tensorferry._bench_parameters" };
 
 /// What to run.
 #[derive(Debug, Clone)]

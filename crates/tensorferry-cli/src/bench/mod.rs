@@ -6,6 +6,7 @@ mod codec;
 mod contests;
 mod data;
 mod io;
+mod parameters;
 mod tools;
 
 use tensorferry::Result;
@@ -26,6 +27,7 @@ enum What {
     Checkpoint(checkpoint::Args),
     Data(data::Args),
     Activations(activations::Args),
+    Parameters(parameters::Args),
     Tools(tools::Args),
 }
 
@@ -36,6 +38,7 @@ pub(crate) fn run(args: &Args, env: &Env) -> Result<()> {
         What::Checkpoint(args) => checkpoint::run(args, env),
         What::Data(args) => data::run(args, env),
         What::Activations(args) => activations::run(args, env),
+        What::Parameters(args) => parameters::run(args, env),
         What::Tools(args) => tools::run(args, env),
     }
 }

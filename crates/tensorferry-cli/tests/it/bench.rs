@@ -435,6 +435,10 @@ fn arguments_that_make_no_sense_are_errors_that_say_what_would() {
             &["data", "--path", "/nonexistent"],
             "the directory to measure does not exist (directory: /nonexistent)",
         ),
+        (
+            &["parameters", "--path", "/nonexistent"],
+            "the directory to measure does not exist (directory: /nonexistent)",
+        ),
         (&["codec", "--samples", "0"], "a benchmark needs at least one sample"),
         (&["codec", "--size", "1"], "--size is 1 B, it must be from 4 KiB to 4 GiB"),
         (&["codec", "--size", "1TiB"], "--size is 1 TiB, it must be from 4 KiB to 4 GiB"),

@@ -5,6 +5,7 @@ mod bench;
 mod doctor;
 mod frame;
 mod inspect;
+mod plan;
 mod simulate;
 
 use std::path::Path;

@@ -1,5 +1,7 @@
 //! Codecs: what happens to bytes between a tensor and the storage under it.
 //!
+//! - [`adam`] is no codec, but arithmetic on the way: an optimizer's step over bytes that lie in
+//!   memory or are just passing through it. It is here because its kernels are of the same kind.
 //! - [`bitmap`] stores only the nonzero elements of a tensor, and one bit for each element. It is
 //!   lossless to the last bit: signed zeros and NaN payloads come back as they were.
 //! - [`half`] narrows `f32` to `f16` or `bf16` and widens it back. Narrowing rounds; everything
@@ -9,7 +11,7 @@
 //!
 //! # Which version runs
 //!
-//! [`bitmap`] and [`half`] have a portable version in plain safe Rust and faster ones for
+//! [`adam`], [`bitmap`] and [`half`] have a portable version in plain Rust and faster ones for
 //! [`Level::Avx2`] and [`Level::Avx512`]; the kernels of the checksum are a library's, which chooses
 //! among them itself. The plain functions (`encode_into`, `narrow`, ...) take the best level that
 //! the processor offers, found once at run time, so that one build serves every machine. The
@@ -25,6 +27,7 @@
 //! `jpeg` calls its library. A kernel takes arrays of fixed size, so that its bounds can be read off
 //! its types.
 
+pub mod adam;
 pub mod bitmap;
 pub mod checksum;
 pub mod half;

@@ -11,10 +11,14 @@
 //! | [`order`] | which sample comes when, as torch does |
 //! | [`eviction`] | which samples stay near |
 //! | [`offload`] | which activations leave memory between forward and backward |
+//! | [`modes`] | which layers are copied to the device, and which are used in host memory |
+//! | [`gradients`] | which gradients stay on the device until they are copied out |
 //! | [`threads`] | how many threads load, for whom, and how many prepare |
 //! | [`simulate`] | what that amounts to in a cluster, or in a training step |
 
 pub mod eviction;
+pub mod gradients;
+pub mod modes;
 pub mod offload;
 pub mod order;
 pub mod simulate;

@@ -11,6 +11,7 @@ mod bodies {
     pub mod dictionary_from_json;
     pub mod half;
     pub mod header_decode;
+    pub mod parameters_parse;
     pub mod profile_parse;
     pub mod size_parse;
     pub mod structure_parse;
@@ -67,4 +68,9 @@ fn seeds_of_tars_and_their_mutations_give_whole_samples_inside_of_them_or_errors
 #[test]
 fn seeds_of_profiles_and_their_mutations_can_be_planned_or_are_errors() {
     replay::replay("profile_parse", MUTATIONS, bodies::profile_parse::run);
+}
+
+#[test]
+fn seeds_of_profiles_of_parameters_and_their_mutations_can_be_planned_or_are_errors() {
+    replay::replay("parameters_parse", MUTATIONS, bodies::parameters_parse::run);
 }

@@ -10,6 +10,7 @@ mod device;
 mod fuzz;
 mod io;
 mod metrics;
+mod optimizer;
 mod recipe;
 mod source;
 mod tree;

@@ -58,7 +58,7 @@ pub(super) fn widen_bf16(src: &[u8], dst: &mut [u8]) -> usize {
 /// The lower 16 bits of each lane are the number narrowed, the upper ones are zero.
 #[inline]
 #[target_feature(enable = "avx2,f16c")]
-fn bf16_of(numbers: __m256i) -> __m256i {
+pub(in crate::codec) fn bf16_of(numbers: __m256i) -> __m256i {
     let upper = _mm256_srli_epi32::<16>(numbers);
     let odd = _mm256_and_si256(upper, _mm256_set1_epi32(1));
     let bias = _mm256_add_epi32(odd, _mm256_set1_epi32(0x7fff));

@@ -50,7 +50,7 @@ pub(super) fn widen_bf16(src: &[u8], dst: &mut [u8]) -> usize {
 
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw")]
-fn bf16_of(numbers: __m512i) -> __m256i {
+pub(in crate::codec) fn bf16_of(numbers: __m512i) -> __m256i {
     let upper = _mm512_srli_epi32::<16>(numbers);
     let odd = _mm512_and_si512(upper, _mm512_set1_epi32(1));
     let bias = _mm512_add_epi32(odd, _mm512_set1_epi32(0x7fff));

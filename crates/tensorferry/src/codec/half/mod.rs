@@ -21,9 +21,9 @@
 //! would cost a third of the memory traffic.
 
 #[cfg(target_arch = "x86_64")]
-mod avx2;
+pub(super) mod avx2;
 #[cfg(target_arch = "x86_64")]
-mod avx512;
+pub(super) mod avx512;
 mod portable;
 #[cfg(test)]
 mod tests;

@@ -14,20 +14,20 @@ pub struct Case {
 
 /// A sequence that looks random and follows from its seed.
 #[derive(Debug, Clone)]
-pub(super) struct Chance(u64);
+pub(in crate::plan) struct Chance(u64);
 
 impl Chance {
-    pub(super) fn new(seed: u64) -> Self {
+    pub(in crate::plan) fn new(seed: u64) -> Self {
         Self(seed)
     }
 
     /// One of `0..below`; nothing else if that is empty.
-    pub(super) fn below(&mut self, below: usize) -> usize {
+    pub(in crate::plan) fn below(&mut self, below: usize) -> usize {
         (self.unit() * below as f64) as usize
     }
 
     /// From 0 to 1.
-    pub(super) fn unit(&mut self) -> f64 {
+    pub(in crate::plan) fn unit(&mut self) -> f64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mixed = (self.0 ^ self.0 >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
         let mixed = (mixed ^ mixed >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
@@ -35,11 +35,11 @@ impl Chance {
     }
 
     /// Between the two, evenly in the logarithm.
-    fn factor(&mut self, low: f64, high: f64) -> f64 {
+    pub(in crate::plan) fn factor(&mut self, low: f64, high: f64) -> f64 {
         low * (high / low).powf(self.unit())
     }
 
-    fn likely(&mut self, share: f64) -> bool {
+    pub(in crate::plan) fn likely(&mut self, share: f64) -> bool {
         self.unit() < share
     }
 }

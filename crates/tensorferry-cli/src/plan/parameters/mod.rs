@@ -1,0 +1,130 @@
+//! `tensorferry plan parameters`.
+
+mod chart;
+mod figures;
+mod report;
+mod timing;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use tensorferry::plan::modes::modelled::{self, Hardware, Shape};
+use tensorferry::plan::modes::{Planner, Profile, comparison};
+use tensorferry::{Error, Kind, Result, Size};
+
+use self::report::Report;
+use self::timing::Timing;
+use crate::output;
+use crate::progress::Progress;
+
+/// Plan which layers are copied to the device and which are used in host memory
+#[derive(Debug, clap::Args)]
+#[command(group = clap::ArgGroup::new("what").required(true).args(["profile", "model", "random", "figures"]))]
+pub(crate) struct Args {
+    /// The profile: JSON with layers and the link
+    profile: Option<PathBuf>,
+    /// A modelled profile instead: bert-base, roberta, bert-large, gpt2-medium, transformer-0.7b to -6.7b
+    #[arg(long, value_name = "NETWORK", requires = "on")]
+    model: Option<String>,
+    /// The machine of the modelled profile: v100-pcie3, a100-pcie3 or a100-pcie4
+    #[arg(long, value_name = "MACHINE", requires = "model")]
+    on: Option<String>,
+    /// Sequences in an iteration of the modelled profile
+    #[arg(long, default_value_t = modelled::BATCH, requires = "model")]
+    batch: u64,
+    /// Write the modelled profile into this file, as JSON
+    #[arg(long, value_name = "FILE", requires = "model")]
+    save_profile: Option<PathBuf>,
+    /// Device memory; a modelled machine has its own
+    #[arg(long, value_name = "SIZE", required_unless_present_any = ["model", "random", "figures"])]
+    budget: Option<Size>,
+    /// The share of all gradients that may be on the device
+    #[arg(long, value_name = "SHARE", default_value_t = 1.0)]
+    gradient_reserve: f64,
+    /// exact (the shortest iteration), paper (MemFerry's algorithm) or copy (ZeRO-Offload's schedule)
+    #[arg(long, default_value = "exact")]
+    planner: Planner,
+    /// Draw compute, link and updates over time into this file, as SVG
+    #[arg(long, value_name = "FILE")]
+    plot: Option<PathBuf>,
+    /// Compare the planners over so many made-up iterations instead
+    #[arg(long, value_name = "ITERATIONS")]
+    random: Option<u64>,
+    /// The seed of the first made-up iteration
+    #[arg(long, default_value_t = 0, requires = "random")]
+    seed: u64,
+    /// Layers of made-up iterations, at most; up to 12, all plans are tried too
+    #[arg(long, default_value_t = 12, requires = "random")]
+    layers: usize,
+    /// All made-up iterations have that many
+    #[arg(long, requires = "random")]
+    fixed: bool,
+    /// Draw the shapes of the paper's figures 9 to 14 into this folder, from modelled profiles
+    #[arg(long, value_name = "FOLDER", conflicts_with_all = ["plot", "budget"])]
+    figures: Option<PathBuf>,
+    /// Say how long planning takes with exactly that many layers, instead of comparing
+    #[arg(long, requires = "random")]
+    time: bool,
+    /// Print a document for programs
+    #[arg(long)]
+    json: bool,
+}
+
+pub(crate) fn run(args: &Args) -> Result<()> {
+    if let Some(cases) = args.random {
+        return compare(args, cases);
+    }
+    if let Some(folder) = &args.figures {
+        return figures::draw(folder, args.json);
+    }
+    let (profile, budget) = match (&args.profile, &args.model, &args.on) {
+        (Some(file), ..) => (read(file)?, args.budget),
+        (None, Some(model), Some(on)) => model_one(args, model, on)?,
+        // clap has said so before.
+        _ => return Err(Error::invalid("which iteration? give a profile, or --model and --on")),
+    };
+    let budget = budget.ok_or_else(|| Error::invalid("how much memory? give --budget"))?;
+    let of_file = |error: Error| match &args.profile {
+        Some(file) => error.with("file", file.display()),
+        None => error,
+    };
+    let reserve = profile.reserve(args.gradient_reserve)?;
+    let report = Report::new(&profile, budget.0, reserve, args.planner).map_err(of_file)?;
+    if let Some(figure) = &args.plot {
+        output::write_figure(figure, &chart::chart(&profile, &report).draw())?;
+    }
+    output::show(&report, args.json)
+}
+
+fn read(file: &Path) -> Result<Profile> {
+    let of_file = |error: Error| error.with("file", file.display());
+    let text = fs::read_to_string(file)
+        .map_err(|error| of_file(Error::from_io(error, "can't read the profile")))?;
+    Profile::parse(&text).map_err(of_file)
+}
+
+fn model_one(args: &Args, model: &str, on: &str) -> Result<(Profile, Option<Size>)> {
+    let hardware = Hardware::named(on)?;
+    let profile = modelled::profile(&Shape::named(model)?, &hardware, args.batch)?;
+    if let Some(file) = &args.save_profile {
+        let text = serde_json::to_string_pretty(&profile).map_err(|error| {
+            Error::new(Kind::Internal, "can't write the profile as JSON").caused_by(error)
+        })?;
+        fs::write(file, text + "\n").map_err(|error| {
+            Error::from_io(error, "can't write the profile").with("file", file.display())
+        })?;
+    }
+    Ok((profile, args.budget.or(Some(Size(hardware.capacity_bytes)))))
+}
+
+fn compare(args: &Args, cases: u64) -> Result<()> {
+    if args.time {
+        return output::show(&Timing::new(cases, args.seed, args.layers)?, args.json);
+    }
+    let mut progress = Progress::new();
+    let layers = (args.layers, args.fixed);
+    let comparison =
+        comparison::compare(cases, args.seed, layers, |done| progress.show("planning", done))?;
+    drop(progress);
+    output::show(&comparison, args.json)
+}

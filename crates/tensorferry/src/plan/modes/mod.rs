@@ -1,0 +1,124 @@
+//! Where each layer's parameters are used: copied to the device, or read in host memory over the link.
+//!
+//! Parameters, gradients and optimizer state do not fit on the device; host memory holds them. A layer is
+//! copied in before forward needs it and stays for backward (GFGB), is computed in place over the link (DHA),
+//! or first one and then the other (DFGB). Copies hide behind compute, and computing in place hides copies
+//! of others, so that it depends on all layers what is best for one.
+//!
+//! ```text
+//!   Profile ──► gradients: which stay ──► Simulator ──► paper ─┐
+//!   budget, reserve ─┘                         │          ▼    ├─► Plan ──► explain
+//!                                              └─► exact ──────┘
+//! ```
+//!
+//! | what | file |
+//! |---|---|
+//! | what was measured of an iteration | `profile.rs` |
+//! | what is to be done, and what it should come to | `plan.rs`; as a table `explain.rs`, reasons `why.rs` |
+//! | the least budget | `budget.rs` |
+//! | the paper's algorithm | `paper.rs` |
+//! | the best there is | `exact/` |
+//! | every plan there is, for small cases | `exhaustive.rs` |
+//! | made-up iterations, and all planners over many of them | `random.rs`, `comparison.rs` |
+//! | profiles from published shapes and hardware figures | `modelled/` |
+//!
+//! *Where this differs from the paper.* The paper plans forward by itself, takes it that direct access leaves
+//! the link to copies, and knows no memory limit but that of gradients. Here one simulated iteration counts:
+//! forward, backward, gradients and updates, on a link that kernels and copies share, within one budget.
+//!
+//! *States.* None: a plan is a function of profile, budget, reserve and planner.
+//!
+//! *Bounds.* [`STATES_MAX`](exact::STATES_MAX) limits the exact search; beyond it, the plan says how far from
+//! the best it may be.
+
+mod budget;
+pub mod comparison;
+pub mod exact;
+pub mod exhaustive;
+mod explain;
+pub mod modelled;
+mod paper;
+mod plan;
+mod profile;
+pub mod random;
+#[cfg(test)]
+#[cfg(not(loom))]
+mod tests;
+mod why;
+
+pub use budget::minimum_budget;
+pub(in crate::plan) use plan::copy_order;
+pub use plan::{Choice, Gradient, Mode, Plan, Planner, Prediction};
+pub use profile::{Direction, LAYERS_MAX, Layer, Link, Profile, VERSION};
+
+use crate::error::{Error, Result};
+use crate::plan::gradients;
+use crate::plan::simulate::parameters::Simulator;
+use crate::size::Size;
+
+/// Decides about each layer of a profile so that at most `budget` bytes are on the device, of which gradients
+/// take at most `gradient_reserve`.
+pub fn plan(
+    profile: &Profile,
+    budget: u64,
+    gradient_reserve: u64,
+    planner: Planner,
+) -> Result<Plan> {
+    profile.check()?;
+    let gradients = places(profile, gradient_reserve);
+    let simulator = Simulator::new(profile, &gradients);
+    let minimum = budget::least(&simulator, planner);
+    if budget < minimum {
+        return Err(too_small(profile, budget, minimum, planner));
+    }
+    let capacity = budget - simulator.resident_bytes();
+    let (modes, gap_seconds) = match planner {
+        Planner::Exact => {
+            let (modes, gap) = exact::choose(&simulator, capacity);
+            (modes, Some(gap))
+        }
+        Planner::Paper => (paper::modes(&simulator, capacity), None),
+        Planner::Copy => (vec![Mode::Gfgb; profile.layers.len()], None),
+    };
+    let whys = why::explain(&simulator, &modes, capacity, planner);
+    let predicted = simulator.run(&modes, &mut ());
+    let copy_order = copy_order(profile, &modes);
+    let choices = modes.into_iter().zip(gradients).zip(whys);
+    let choices = choices.map(|((mode, gradient), why)| Choice { mode, gradient, why }).collect();
+    let version = VERSION;
+    let plan = Plan {
+        version,
+        planner,
+        budget,
+        gradient_reserve,
+        choices,
+        copy_order,
+        predicted,
+        gap_seconds,
+    };
+    Ok(plan)
+}
+
+/// Where each gradient goes, within the reserve.
+pub fn places(profile: &Profile, gradient_reserve: u64) -> Vec<Gradient> {
+    let kept = gradients::keep(profile, gradient_reserve);
+    let place = |(layer, kept): (&Layer, bool)| match (layer.gradient_bytes, kept) {
+        (0, _) => Gradient::None,
+        (_, true) => Gradient::Device,
+        (_, false) => Gradient::Host,
+    };
+    profile.layers.iter().zip(kept).map(place).collect()
+}
+
+fn too_small(profile: &Profile, budget: u64, minimum: u64, planner: Planner) -> Error {
+    let (budget, least, work) = (Size(budget), Size(minimum), Size(profile.work_bytes));
+    let (beside, instead) = if planner == Planner::Copy {
+        ("all parameters and the gradients that stay", "or take another planner")
+    } else {
+        ("the gradients that stay", "or reserve less for gradients")
+    };
+    Error::invalid(format!(
+        "a budget of {budget} is too small for this iteration, which needs {least} ({minimum} bytes) \
+         on the device: {work} of work, and {beside}; give at least that, {instead}"
+    ))
+}

@@ -1,0 +1,325 @@
+//! The optimizer: steps over tensors that torch owns.
+
+use std::path::PathBuf;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use pyo3::prelude::*;
+use tensorferry::codec::adam::{Factors, Run, Settings};
+use tensorferry::dtype::Dtype;
+use tensorferry::memory::{Block, Buffer as Memory};
+use tensorferry::parameters::optimizer::{self, Contents, Shape, Tensor, Work};
+use tensorferry::{Error, Result};
+
+use crate::engine::{Detached, shared};
+use crate::errors::exception;
+use crate::guard::guarded;
+use crate::json::json;
+use crate::memory::Buffer;
+
+/// The settings of a parameter group: lr, both betas, eps, weight decay, decoupled, maximize.
+type Group = (f64, f64, f64, f64, f64, bool, bool);
+
+/// What takes a step in memory: the group's number, the number of the step, the elements; dtype and
+/// address of parameter and gradient; addresses of both moments and of the master, or zero.
+type Given = (usize, f64, usize, (String, usize), (String, usize), (usize, usize, usize));
+
+/// What takes a step on SSD: the tensor's number, then as above without the state.
+type Stored = (usize, usize, f64, usize, (String, usize), (String, usize));
+
+/// A tensor's state in memory: its number, its step, its elements, and where it is or goes.
+type Copied = (usize, f64, usize, (usize, usize, usize));
+
+/// Takes a step with every tensor.
+///
+/// All addresses are of contiguous memory of the dtype and as long as the elements say, alive, and
+/// until this returns used by nobody else.
+#[pyfunction]
+pub fn adam_step(
+    py: Python<'_>,
+    groups: Vec<Group>,
+    tensors: Vec<Given>,
+    threads: usize,
+) -> PyResult<()> {
+    guarded(py, move || {
+        let moving = tensors
+            .into_iter()
+            .map(|(group, step, elements, parameter, gradient, state)| {
+                Moving::of(factors(&groups, group, step)?, elements, &parameter, &gradient, state)
+            })
+            .collect::<Result<Vec<_>>>()?;
+        refuse_overlap(moving.iter().flat_map(|moving| moving.places))?;
+        let tensor = |moving: Moving| {
+            let Moving { factors, dtype, gradient_dtype, places } = moving;
+            let [parameter, gradient, first, second, master] = places;
+            // SAFETY: the caller promises that the memory is there and nobody else's until this
+            // returns, and no two places overlap.
+            let run = unsafe {
+                Run {
+                    dtype,
+                    parameter: parameter.to_write(),
+                    gradient_dtype,
+                    gradient: gradient.to_read(),
+                    first: first.to_write(),
+                    second: second.to_write(),
+                    master: master.to_write(),
+                }
+            };
+            Tensor { name: "", factors, run }
+        };
+        optimizer::step(moving.into_iter().map(tensor).collect(), threads)
+    })
+}
+
+/// Memory for state: zeros, in huge pages where there are some.
+#[pyfunction]
+pub fn zeroed(py: Python<'_>, bytes: usize) -> PyResult<Buffer> {
+    guarded(py, || Memory::zeroed(bytes)).map(|memory| Buffer::new(Block::from(memory)))
+}
+
+/// The state of an optimizer on SSD.
+#[pyclass(frozen, module = "tensorferry._lib")]
+pub struct OptimizerStore(Detached<Mutex<optimizer::Store>>);
+
+impl OptimizerStore {
+    fn store(&self) -> Result<MutexGuard<'_, optimizer::Store>> {
+        self.0.get().map(|store| store.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+#[pymethods]
+impl OptimizerStore {
+    #[new]
+    fn new(py: Python<'_>, directory: PathBuf, resume: bool) -> PyResult<Self> {
+        let store = guarded(py, move || {
+            let open = if resume { optimizer::Store::resume } else { optimizer::Store::create };
+            open(&shared()?, &directory)
+        })?;
+        Ok(Self(Detached::new(Mutex::new(store))))
+    }
+
+    /// The file.
+    #[getter]
+    fn path(&self, py: Python<'_>) -> PyResult<PathBuf> {
+        guarded(py, || Ok(self.store()?.path().to_owned()))
+    }
+
+    /// Name, elements, whether it has a master, and steps of each tensor.
+    fn tensors(&self, py: Python<'_>) -> PyResult<Vec<(String, u64, bool, f64)>> {
+        guarded(py, || {
+            let store = self.store()?;
+            let tensors = store.tensors();
+            let plain = |(shape, step): (&Shape, f64)| {
+                (shape.name.clone(), shape.elements, shape.master, step)
+            };
+            Ok(tensors.map(plain).collect())
+        })
+    }
+
+    /// Adds tensors: name, elements, and whether there is a master. The number of the first.
+    fn add(&self, py: Python<'_>, tensors: Vec<(String, u64, bool)>) -> PyResult<usize> {
+        guarded(py, || self.store()?.add(tensors.into_iter().map(shape).collect()))
+    }
+
+    /// Whether it was resumed, and nobody has looked yet whether parameters belong to it.
+    #[getter]
+    fn is_resumed(&self, py: Python<'_>) -> PyResult<bool> {
+        guarded(py, || Ok(self.store()?.is_resumed()))
+    }
+
+    /// Looks at all parameters, by address and bytes, in the order of the tensors.
+    fn belongs_to(&self, py: Python<'_>, parameters: Vec<(usize, usize)>) -> PyResult<()> {
+        guarded(py, || {
+            let lend = |(start, len)| {
+                // SAFETY: the caller promises that so many bytes are there, and that nobody
+                // changes them until this returns.
+                unsafe { Place::shared(start, len).to_read() }
+            };
+            let parameters: Vec<_> = parameters.into_iter().map(lend).collect();
+            self.store()?.belongs_to(&parameters)
+        })
+    }
+
+    /// Takes a step; addresses are as for `adam_step`.
+    fn step(
+        &self,
+        py: Python<'_>,
+        groups: Vec<Group>,
+        tensors: Vec<Stored>,
+        threads: usize,
+    ) -> PyResult<()> {
+        guarded(py, move || {
+            let moving = tensors
+                .into_iter()
+                .map(|(tensor, group, step, elements, parameter, gradient)| {
+                    let factors = factors(&groups, group, step)?;
+                    let nothing = (0, 0, 0);
+                    let moving = Moving::of(factors, elements, &parameter, &gradient, nothing)?;
+                    Ok((tensor, step, moving))
+                })
+                .collect::<Result<Vec<_>>>()?;
+            refuse_overlap(moving.iter().flat_map(|(_, _, moving)| moving.places))?;
+            let work = |(tensor, step, moving)| {
+                let Moving { factors, dtype, gradient_dtype, places } = moving;
+                // SAFETY: as in `adam_step`.
+                let (parameter, gradient) = unsafe { (places[0].to_write(), places[1].to_read()) };
+                Work { tensor, step, factors, dtype, parameter, gradient_dtype, gradient }
+            };
+            self.store()?.step(moving.into_iter().map(work).collect(), threads)
+        })
+    }
+
+    /// Copies state to memory.
+    fn read(&self, py: Python<'_>, state: Vec<Copied>, threads: usize) -> PyResult<()> {
+        guarded(py, || {
+            let contents = contents(state)?;
+            self.store()?.read(contents, threads)
+        })
+    }
+
+    /// Replaces all tensors, given as for `add`, and their state.
+    fn load(
+        &self,
+        py: Python<'_>,
+        tensors: Vec<(String, u64, bool)>,
+        state: Vec<Copied>,
+        threads: usize,
+    ) -> PyResult<()> {
+        guarded(py, || {
+            let contents = contents(state)?;
+            self.store()?.load(tensors.into_iter().map(shape).collect(), contents, threads)
+        })
+    }
+
+    /// What it has done, as JSON.
+    fn report(&self, py: Python<'_>) -> PyResult<String> {
+        guarded(py, || json(&self.store()?.report()))
+    }
+
+    fn __repr__(&self, py: Python<'_>) -> PyResult<String> {
+        let path = self.store().map(|store| store.path().display().to_string());
+        path.map(|path| format!("OptimizerStore({path})")).map_err(|error| exception(py, &error))
+    }
+}
+
+fn shape((name, elements, master): (String, u64, bool)) -> Shape {
+    Shape { name, elements, master }
+}
+
+fn factors(groups: &[Group], group: usize, step: f64) -> Result<Factors> {
+    let Some(&(lr, first, second, eps, weight_decay, decoupled, maximize)) = groups.get(group)
+    else {
+        return Err(Error::invalid(format!("there is no parameter group {group}")));
+    };
+    let betas = (first, second);
+    Ok(Settings { lr, betas, eps, weight_decay, decoupled, maximize }.at(step))
+}
+
+fn contents<'a>(given: Vec<Copied>) -> Result<Vec<Contents<'a>>> {
+    let places = |elements, (first, second, master)| {
+        [first, second, master].map(|start| Place::exclusive(start, elements * 4))
+    };
+    refuse_overlap(given.iter().flat_map(|(_, _, elements, state)| places(*elements, *state)))?;
+    let contents = given.into_iter().map(|(tensor, step, elements, state)| {
+        // SAFETY: as in `adam_step`; the core lets go of them before the call returns.
+        let [first, second, master] =
+            places(elements, state).map(|place| unsafe { place.to_write() });
+        Contents { tensor, step, first, second, master }
+    });
+    Ok(contents.collect())
+}
+
+/// A tensor that takes a step.
+struct Moving {
+    factors: Factors,
+    dtype: Dtype,
+    gradient_dtype: Dtype,
+    /// Parameter, gradient, moments, master.
+    places: [Place; 5],
+}
+
+impl Moving {
+    fn of(
+        factors: Factors,
+        elements: usize,
+        parameter: &(String, usize),
+        gradient: &(String, usize),
+        (first, second, master): (usize, usize, usize),
+    ) -> Result<Self> {
+        let (dtype, gradient_dtype) = (Dtype::named(&parameter.0)?, Dtype::named(&gradient.0)?);
+        let places = [
+            Place::exclusive(parameter.1, elements * dtype.bytes() as usize),
+            Place::shared(gradient.1, elements * gradient_dtype.bytes() as usize),
+            Place::exclusive(first, elements * 4),
+            Place::exclusive(second, elements * 4),
+            Place::exclusive(master, elements * 4),
+        ];
+        Ok(Self { factors, dtype, gradient_dtype, places })
+    }
+}
+
+/// Memory of torch's.
+#[derive(Clone, Copy)]
+struct Place {
+    start: usize,
+    len: usize,
+    exclusive: bool,
+}
+
+impl Place {
+    fn shared(start: usize, len: usize) -> Self {
+        // What has no address has no bytes either.
+        Self { start, len: if start == 0 { 0 } else { len }, exclusive: false }
+    }
+
+    fn exclusive(start: usize, len: usize) -> Self {
+        Self { exclusive: true, ..Self::shared(start, len) }
+    }
+
+    /// # Safety
+    ///
+    /// There are so many bytes, alive and unchanged for as long as they are used.
+    unsafe fn to_read<'a>(self) -> &'a [u8] {
+        match self.len {
+            0 => &[],
+            // SAFETY: as for this function.
+            len => unsafe {
+                std::slice::from_raw_parts(std::ptr::with_exposed_provenance(self.start), len)
+            },
+        }
+    }
+
+    /// # Safety
+    ///
+    /// There are so many bytes, alive and nobody else's for as long as they are used.
+    unsafe fn to_write<'a>(self) -> &'a mut [u8] {
+        match self.len {
+            0 => &mut [],
+            // SAFETY: as for this function.
+            len => unsafe {
+                let start = std::ptr::with_exposed_provenance_mut(self.start);
+                std::slice::from_raw_parts_mut(start, len)
+            },
+        }
+    }
+}
+
+/// What is written to is lent once only: two parameters may be views of one storage.
+fn refuse_overlap(places: impl Iterator<Item = Place>) -> Result<()> {
+    let range =
+        |place: Place| (place.start, place.start.saturating_add(place.len), place.exclusive);
+    let mut ranges: Vec<_> = places.filter(|place| place.len > 0).map(range).collect();
+    ranges.sort_unstable();
+    let (mut any_end, mut exclusive_end) = (0, 0);
+    for (start, end, exclusive) in ranges {
+        if start < exclusive_end || exclusive && start < any_end {
+            let why = "two parameters, or a parameter and a gradient, share memory; give each \
+                       memory of its own, or tie them as one parameter";
+            return Err(Error::invalid(why));
+        }
+        any_end = any_end.max(end);
+        if exclusive {
+            exclusive_end = exclusive_end.max(end);
+        }
+    }
+    Ok(())
+}

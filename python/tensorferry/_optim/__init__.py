@@ -1,0 +1,1 @@
+"""What ``tensorferry.optim`` is made of: steps, tensors and the keepers of their state."""

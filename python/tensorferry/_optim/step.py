@@ -1,0 +1,62 @@
+"""A step as the core takes it: settings of groups, and the tensors that move."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import torch
+
+from tensorferry._errors import Unsupported
+from tensorferry._optim.tensors import DTYPES
+
+Settings = tuple[float, float, float, float, float, bool, bool]
+
+
+class Moving(NamedTuple):
+    """A parameter with a gradient."""
+
+    group: int
+    name: str
+    parameter: torch.Tensor
+    gradient: torch.Tensor
+
+    @property
+    def is_half(self) -> bool:
+        """Whether it has a master."""
+        return self.parameter.dtype != torch.float32
+
+    def addresses(self) -> tuple[tuple[str, int], tuple[str, int]]:
+        """Of parameter and gradient."""
+        parameter, gradient = self.parameter, self.gradient
+        return (
+            (DTYPES[parameter.dtype], parameter.data_ptr()),
+            (DTYPES[gradient.dtype], gradient.data_ptr()),
+        )
+
+
+def settings_of(group: dict[str, Any], decoupled: bool) -> Settings:
+    """Of a parameter group, in the core's order."""
+    refuse_unsupported(group)
+    beta1, beta2 = group["betas"]
+    return (
+        float(group["lr"]),
+        float(beta1),
+        float(beta2),
+        float(group["eps"]),
+        float(group["weight_decay"]),
+        bool(group.get("decoupled_weight_decay", decoupled)),
+        bool(group.get("maximize", False)),
+    )
+
+
+def refuse_unsupported(group: dict[str, Any]) -> None:
+    """Says what is not there."""
+    if group.get("amsgrad"):
+        raise Unsupported("amsgrad=True is not supported; use torch.optim for it")
+    if group.get("differentiable"):
+        raise Unsupported("differentiable=True is not supported; use torch.optim for it")
+
+
+def counts(steps: list[torch.Tensor]) -> list[float]:
+    """The steps that were taken."""
+    return [float(each) for each in torch.stack(steps).tolist()]

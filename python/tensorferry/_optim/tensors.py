@@ -1,0 +1,91 @@
+"""Tensors as the core can take them: dense, on the CPU, all of a parameter's in one order."""
+
+from __future__ import annotations
+
+import torch
+
+from tensorferry import _lib
+from tensorferry._errors import InvalidInput, Unsupported
+
+DTYPES = {torch.float32: "F32", torch.bfloat16: "BF16", torch.float16: "F16"}
+HUGE_BYTES = 2 << 20
+"""From this size on, state lies in huge pages where the kernel has some."""
+SKEW_BYTES = 1024 + 64
+"""A quarter of a page, and a line."""
+
+
+def is_dense(tensor: torch.Tensor) -> bool:
+    """Whether its elements fill their memory without gaps, in whatever order."""
+    return tensor.is_contiguous() or torch.empty_like(tensor).stride() == tensor.stride()
+
+
+def same_order(tensor: torch.Tensor, parameter: torch.Tensor) -> bool:
+    """Whether the elements of both lie in memory in the same order."""
+    if parameter.is_contiguous():
+        return tensor.is_contiguous()
+    return tensor.stride() == parameter.stride()
+
+
+def check_parameter(parameter: torch.Tensor, name: str) -> None:
+    """Says what keeps a parameter from taking a step."""
+    if parameter.layout != torch.strided:
+        raise Unsupported(f"{name} is {parameter.layout}; only dense parameters take steps")
+    if not parameter.is_cpu:
+        where = parameter.device
+        raise Unsupported(f"{name} is on {where}; only parameters in host memory take steps here")
+    if parameter.dtype not in DTYPES:
+        raise Unsupported(
+            f"{name} is {parameter.dtype}; float32, bfloat16 and float16 take steps, "
+            "torch.optim has optimizers for others"
+        )
+    if not is_dense(parameter):
+        raise InvalidInput(
+            f"{name} is a view with gaps or overlaps in memory; make it contiguous first"
+        )
+
+
+def gradient_of(parameter: torch.Tensor, name: str) -> torch.Tensor:
+    """The gradient, with its elements in the parameter's order; a copy where it is not so."""
+    gradient = parameter.grad
+    assert gradient is not None
+    if gradient.layout != torch.strided:
+        raise InvalidInput(
+            f"the gradient of {name} is sparse, which Adam has no step for; "
+            "use torch.optim.SparseAdam for it, or a layer with sparse=False"
+        )
+    if not gradient.is_cpu or gradient.dtype not in DTYPES:
+        raise Unsupported(
+            f"the gradient of {name} is {gradient.dtype} on {gradient.device}; "
+            "only float32, bfloat16 and float16 in host memory take steps here"
+        )
+    if same_order(gradient, parameter):
+        return gradient
+    return torch.empty_like(parameter, dtype=gradient.dtype).copy_(gradient)
+
+
+def zeros_like(parameter: torch.Tensor, place: int = 0) -> torch.Tensor:
+    """Float32 zeros in the parameter's order.
+
+    Those that are used together get different places: where all of them begin at the same place of
+    a page, a processor takes a read of one for a read of what was just written to another.
+    """
+    bytes_ = parameter.numel() * 4
+    if bytes_ < HUGE_BYTES:
+        return torch.zeros_like(parameter, dtype=torch.float32, requires_grad=False)
+    skew = (1 + place) * SKEW_BYTES
+    flat = torch.frombuffer(_lib.zeroed(bytes_ + skew), dtype=torch.float32, offset=skew)
+    # Its strides, for dense ones of any order.
+    return flat.as_strided(parameter.shape, parameter.stride())
+
+
+def laid_out(
+    value: torch.Tensor, parameter: torch.Tensor, what: str, place: int = 0
+) -> torch.Tensor:
+    """A piece of state as float32 in the parameter's order: itself, or a copy."""
+    if value.shape != parameter.shape:
+        raise InvalidInput(
+            f"{what} is of shape {tuple(value.shape)}, the parameter of {tuple(parameter.shape)}"
+        )
+    if value.dtype == torch.float32 and value.is_cpu and same_order(value, parameter):
+        return value
+    return zeros_like(parameter, place).copy_(value)

@@ -1,0 +1,278 @@
+"""``Adam`` and ``AdamW`` as torch has them, stepped by a fused, threaded kernel.
+
+Drop-in for parameters in host memory::
+
+    optimizer = ferry.optim.AdamW(model.parameters(), lr=1e-3)
+    optimizer = ferry.optim.AdamW(model.parameters(), lr=1e-3, state="ssd:/scratch")
+
+They are torch's own classes with another ``step``: parameter groups, schedulers, hooks, gradient
+clipping, ``GradScaler`` and ``state_dict`` are torch's, and a ``state_dict`` of one loads into the
+other. Results agree to the last few bits, and are the same on every machine and for any number of
+threads.
+
+**bfloat16 and float16** parameters have float32 masters and moments, so that small updates are not
+lost. Masters follow the parameters: whoever sets weights (loads, clips, averages them) is never
+overruled. torch's own optimizers keep such state in the parameter's dtype and ignore masters.
+
+**On SSD** (``state="ssd:DIR"``) moments and masters are in a file of ``DIR`` and pass through a few
+MiB of memory in each step. Everything read is verified. A step that fails in the middle (a full
+disk shows before it, a broken one does not) leaves parameters and state that do not belong
+together: every later step says so, until a checkpoint is loaded. ``state_dict()`` reads all of the
+state into memory. The file stays when the process ends, and the next optimizer in ``DIR`` starts
+it anew, or goes on with it: ``resume=True`` continues the state of the last whole step, and checks
+that the model has the parameters of that step; a process that ended within a step can't be resumed.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch.autograd.graph import increment_version
+
+from tensorferry._errors import Unsupported
+from tensorferry._optim.keeper import InMemory, Keeper, OnDisk, Report, keeper_of, plain
+from tensorferry._optim.step import Moving, refuse_unsupported, settings_of
+from tensorferry._optim.tensors import check_parameter, gradient_of
+
+if TYPE_CHECKING:
+    from torch.optim.optimizer import ParamsT
+
+__all__ = ["Adam", "AdamW", "Report"]
+
+
+class _Kept:
+    """Keeps torch from casting a piece of loaded state to the dtype of its parameter."""
+
+    def __init__(self, value: torch.Tensor) -> None:
+        self.value = value
+
+
+class _Fused(torch.optim.Optimizer):
+    """The step, and where its state is."""
+
+    _keeper: Keeper = InMemory()
+    _decoupled: bool
+
+    def _keep(self, state: str, resume: bool) -> None:
+        keeper = keeper_of(state, resume)
+        if isinstance(keeper, OnDisk) and resume:
+            keeper.resume(self._names(), self.state)
+        self._keeper = keeper
+
+    def step(self, closure: Callable[[], Any] | None = None) -> Any:
+        """Takes a step with every parameter that has a gradient; the closure's loss, if given."""
+        loss = None
+        if closure is not None:
+            with torch.enable_grad():
+                loss = closure()
+        with torch.no_grad():
+            groups = [settings_of(group, self._decoupled) for group in self.param_groups]
+            moving = self._moving()
+            if moving:
+                self._keeper.step(groups, moving, self.state)
+                increment_version([each.parameter for each in moving])
+        return loss
+
+    def state_dict(self) -> dict[str, Any]:
+        """As torch's, whole, also when the state is on disk."""
+        held = self.state
+        self.state = defaultdict(dict, self._keeper.whole(held))
+        try:
+            return super().state_dict()
+        finally:
+            self.state = held
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Takes over a state dict of this class or of torch's."""
+        hook = self.register_load_state_dict_pre_hook(_judged)
+        try:
+            super().load_state_dict(state_dict)
+        finally:
+            hook.remove()
+
+    def add_param_group(self, param_group: dict[str, Any]) -> None:
+        """As torch's."""
+        super().add_param_group(param_group)
+        try:
+            refuse_unsupported(self.param_groups[-1])
+        except Unsupported:
+            self.param_groups.pop()
+            raise
+
+    def report(self) -> Report:
+        """What keeping the state has cost so far."""
+        return self._keeper.report()
+
+    def _moving(self) -> list[Moving]:
+        found = []
+        for number, group in enumerate(self.param_groups):
+            names = group.get("param_names")
+            for place, parameter in enumerate(group["params"]):
+                if parameter.grad is None:
+                    continue
+                name = names[place] if names else _name(number, place)
+                check_parameter(parameter, name)
+                found.append(Moving(number, name, parameter, gradient_of(parameter, name)))
+        return found
+
+    def _names(self) -> dict[torch.Tensor, str]:
+        return _names(self.param_groups)
+
+    def __getstate__(self) -> dict[str, Any]:
+        if isinstance(self._keeper, OnDisk):
+            raise Unsupported(
+                "an optimizer with its state on disk can't be copied or pickled; use state_dict()"
+            )
+        return super().__getstate__()
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        if "state" in state:
+            names = _names(state["param_groups"])
+            # All of it before any of it is taken over.
+            loaded = {
+                owner: plain(_unwrapped(of_one), owner, names[owner]) if owner in names else of_one
+                for owner, of_one in state["state"].items()
+            }
+            state = {**state, "state": defaultdict(dict, loaded)}
+        super().__setstate__(state)
+        self._keeper.install(self.state, self._names())
+
+
+def _names(groups: list[dict[str, Any]]) -> dict[torch.Tensor, str]:
+    """What errors call the parameters."""
+    found = {}
+    for number, group in enumerate(groups):
+        names = group.get("param_names")
+        for place, parameter in enumerate(group["params"]):
+            found[parameter] = names[place] if names else _name(number, place)
+    return found
+
+
+def _unwrapped(state: dict[str, Any]) -> dict[str, Any]:
+    return {key: value.value if isinstance(value, _Kept) else value for key, value in state.items()}
+
+
+def _name(group: int, place: int) -> str:
+    """What errors call a parameter that nobody has named."""
+    return f"parameter {place} of group {group}"
+
+
+def _judged(_: torch.optim.Optimizer, state_dict: dict[str, Any]) -> dict[str, Any]:
+    """The last to see a state dict before it is taken over."""
+    for group in state_dict["param_groups"]:
+        refuse_unsupported(group)
+    states = {
+        number: {
+            key: _Kept(value) if isinstance(value, torch.Tensor) else value
+            for key, value in state.items()
+        }
+        if isinstance(state, dict)
+        else state
+        for number, state in state_dict["state"].items()
+    }
+    return {**state_dict, "state": states}
+
+
+class Adam(_Fused, torch.optim.Adam):
+    """``torch.optim.Adam`` with a fused step.
+
+    Args:
+        params: Parameters, named parameters or groups of them, as for torch.
+        lr: The learning rate: a number, or a tensor with one element.
+        betas: How slowly the means of the gradient and of its square forget.
+        eps: Added to the denominator.
+        weight_decay: Added to the gradient, times the parameter.
+        maximize: Climb instead of descend.
+        state: ``"memory"`` or ``"ssd:DIRECTORY"``.
+        resume: Go on with what an earlier process has left in the directory.
+        amsgrad: Not supported.
+        differentiable: Not supported.
+        foreach: Without effect, as are ``capturable`` and ``fused``: there is one way to step.
+        capturable: Without effect.
+        fused: Without effect.
+    """
+
+    _decoupled = False
+
+    def __init__(
+        self,
+        params: ParamsT,
+        lr: float | torch.Tensor = 1e-3,
+        betas: tuple[float, float] = (0.9, 0.999),
+        eps: float = 1e-8,
+        weight_decay: float = 0,
+        amsgrad: bool = False,
+        *,
+        maximize: bool = False,
+        state: str = "memory",
+        resume: bool = False,
+        foreach: bool | None = None,
+        capturable: bool = False,
+        differentiable: bool = False,
+        fused: bool | None = None,
+    ) -> None:
+        super().__init__(
+            params,
+            lr,
+            betas,
+            eps,
+            weight_decay,
+            amsgrad,
+            maximize=maximize,
+            differentiable=differentiable,
+        )
+        self._keep(state, resume)
+
+
+class AdamW(_Fused, torch.optim.AdamW):
+    """``torch.optim.AdamW`` with a fused step.
+
+    Args:
+        params: Parameters, named parameters or groups of them, as for torch.
+        lr: The learning rate: a number, or a tensor with one element.
+        betas: How slowly the means of the gradient and of its square forget.
+        eps: Added to the denominator.
+        weight_decay: The share of a parameter that is taken away, times the learning rate.
+        maximize: Climb instead of descend.
+        state: ``"memory"`` or ``"ssd:DIRECTORY"``.
+        resume: Go on with what an earlier process has left in the directory.
+        amsgrad: Not supported.
+        differentiable: Not supported.
+        foreach: Without effect, as are ``capturable`` and ``fused``: there is one way to step.
+        capturable: Without effect.
+        fused: Without effect.
+    """
+
+    _decoupled = True
+
+    def __init__(
+        self,
+        params: ParamsT,
+        lr: float | torch.Tensor = 1e-3,
+        betas: tuple[float, float] = (0.9, 0.999),
+        eps: float = 1e-8,
+        weight_decay: float = 1e-2,
+        amsgrad: bool = False,
+        *,
+        maximize: bool = False,
+        state: str = "memory",
+        resume: bool = False,
+        foreach: bool | None = None,
+        capturable: bool = False,
+        differentiable: bool = False,
+        fused: bool | None = None,
+    ) -> None:
+        super().__init__(
+            params,
+            lr,
+            betas,
+            eps,
+            weight_decay,
+            amsgrad,
+            maximize=maximize,
+            differentiable=differentiable,
+        )
+        self._keep(state, resume)
