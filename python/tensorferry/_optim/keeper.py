@@ -48,8 +48,8 @@ class Report:
         return (
             f"state in {self.where}, {self.file_bytes / mib:.1f} MiB; {self.steps} steps, each "
             f"{self.read_bytes / each / mib:.1f} MiB read, {self.written_bytes / each / mib:.1f} "
-            f"MiB written, {self.seconds / each:.3f} s, of which {self.waited_seconds / each:.3f} s "
-            "waiting for the disk"
+            f"MiB written, {self.seconds / each:.3f} s, of which "
+            f"{self.waited_seconds / each:.3f} s waiting for the disk"
         )
 
 
