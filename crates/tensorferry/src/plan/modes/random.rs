@@ -22,18 +22,18 @@ pub struct Case {
 pub fn case(seed: u64, layers: usize) -> Case {
     let mut chance = Chance::new(seed);
     let forward_seconds = chance.factor(0.02, 2.0);
-    let speed = 10e9 * chance.factor(0.5, 3.0);
-    let bytes = forward_seconds * chance.factor(0.25, 6.0) * speed / layers.max(1) as f64;
-    let mut shape = Shape {
+    let bandwidth = 10e9 * chance.factor(0.5, 3.0);
+    let bytes = forward_seconds * chance.factor(0.25, 6.0) * bandwidth / layers.max(1) as f64;
+    let mut usual = Usual {
         seconds: forward_seconds / layers.max(1) as f64,
         bytes,
         backward: chance.factor(1.2, 2.5),
         update: chance.factor(0.05, 3.0) * forward_seconds / layers.max(1) as f64,
-        link: link(&mut chance, speed),
+        link: link(&mut chance, bandwidth),
         chance,
     };
-    let layers = (0..layers).map(|number| shape.layer(number)).collect();
-    let Shape { link, mut chance, .. } = shape;
+    let layers = (0..layers).map(|number| usual.layer(number)).collect();
+    let Usual { link, mut chance, .. } = usual;
     let work_bytes = (chance.unit() * 1e9) as u64;
     let source = format!("made up from seed {seed}");
     let profile = Profile { version: VERSION, source, layers, link, work_bytes };
@@ -45,9 +45,9 @@ pub fn case(seed: u64, layers: usize) -> Case {
     Case { profile, gradient_reserve, budget }
 }
 
-fn link(chance: &mut Chance, speed: f64) -> Link {
+fn link(chance: &mut Chance, bandwidth: f64) -> Link {
     let direction = |chance: &mut Chance| Direction {
-        bytes_per_second: speed * chance.factor(0.7, 1.4),
+        bytes_per_second: bandwidth * chance.factor(0.7, 1.4),
         latency_seconds: chance.factor(1e-6, 1e-4),
     };
     Link {
@@ -59,7 +59,7 @@ fn link(chance: &mut Chance, speed: f64) -> Link {
 }
 
 /// What layers are like on average.
-struct Shape {
+struct Usual {
     chance: Chance,
     seconds: f64,
     bytes: f64,
@@ -68,7 +68,7 @@ struct Shape {
     link: Link,
 }
 
-impl Shape {
+impl Usual {
     fn layer(&mut self, number: usize) -> Layer {
         let kind = self.chance.unit();
         let chance = &mut self.chance;

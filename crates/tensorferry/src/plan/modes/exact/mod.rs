@@ -37,7 +37,9 @@ pub(super) fn choose(simulator: &Simulator, capacity: u64) -> (Vec<Mode>, f64) {
     let plain = [Mode::Gfgb, Mode::Dha].map(|mode| vec![mode; costs.len()]);
     let mut known = bound::guesses(costs, capacity);
     known.extend(plain);
-    known.iter_mut().for_each(|modes| paper::fit(costs, modes, capacity));
+    for modes in &mut known {
+        paper::fit(costs, modes, capacity);
+    }
     known.push(paper::modes(simulator, capacity));
     let judged = known.into_iter().map(|modes| (simulator.seconds(&modes), modes));
     let Some((seconds, modes)) = judged.min_by(|a, b| a.0.total_cmp(&b.0)) else {
