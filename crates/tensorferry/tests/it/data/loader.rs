@@ -243,7 +243,9 @@ fn threads_that_come_back_from_a_run_that_is_gone_leave_the_work_to_others() {
         let held = Held::default();
         let slow = make(Box::new(held.clone()));
         let run = slow.begin(0).unwrap();
-        in_order(8, 1).iter().for_each(|batch| run.submit(batch).unwrap());
+        for batch in in_order(8, 1) {
+            run.submit(&batch).unwrap();
+        }
         let hands = if mode == Mode::Auto { 2 } else { 1 };
         while held.0.before.load(Ordering::SeqCst) < hands {
             thread::sleep(Duration::from_millis(1));
@@ -251,7 +253,9 @@ fn threads_that_come_back_from_a_run_that_is_gone_leave_the_work_to_others() {
         drop(run);
         let quick = make(Box::new(Pair));
         let run = quick.begin(0).unwrap();
-        in_order(8, 1).iter().for_each(|batch| run.submit(batch).unwrap());
+        for batch in in_order(8, 1) {
+            run.submit(&batch).unwrap();
+        }
         // By now the new threads have loaded what they may, and wait for the old ones to prepare.
         thread::sleep(Duration::from_millis(50));
         held.0.open.store(true, Ordering::SeqCst);
