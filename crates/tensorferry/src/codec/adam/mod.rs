@@ -18,7 +18,7 @@
 //!
 //! # The same everywhere
 //!
-//! The arithmetic is written once, over [lanes](lanes::Lanes), with no contraction and with
+//! The arithmetic is written once, over lanes of registers, with no contraction and with
 //! correctly rounded division and root only. So all levels give the same bits, and so does every
 //! way to cut a tensor into runs: results depend neither on the machine nor on the number of
 //! threads. (Payloads of NaNs may differ.)
