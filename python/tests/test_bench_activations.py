@@ -37,7 +37,7 @@ def told(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[dict[str,
     return path, [json.loads(line) for line in ended.stdout.splitlines()]
 
 
-def test_a_network_is_trained_in_three_ways_with_the_same_gradients(
+def test_a_network_is_trained_in_four_ways_with_the_same_gradients(
     told: tuple[Path, list[dict[str, Any]]],
 ) -> None:
     path, lines = told
@@ -46,12 +46,12 @@ def test_a_network_is_trained_in_three_ways_with_the_same_gradients(
     assert list(path.iterdir()) == []
     table, stalls = [line["table"] for line in lines if "table" in line]
     names = {measure["name"] for measure in table["measures"]}
-    assert [row["role"] for row in table["rows"]] == ["ours", "limit", "rival"]
+    assert [row["role"] for row in table["rows"]] == ["ours", "ours", "limit", "rival"]
     for row in table["rows"]:
         assert row["absent"] is None, row
         assert row["values"].keys() == names
     same = [each for each in table["findings"] if "bit for bit" in each["what"]]
-    assert [each["value"] for each in same] == [1.0, 1.0]
+    assert [each["value"] for each in same] == [1.0, 1.0, 1.0]
     assert [row["name"] for row in stalls["rows"]] == ["measured", "predicted"]
     assert all(row["absent"] is None for row in stalls["rows"])
 
