@@ -34,8 +34,8 @@ from torch.autograd.graph import increment_version
 
 from tensorferry._errors import Unsupported
 from tensorferry._optim.keeper import InMemory, Keeper, OnDisk, Report, keeper_of, plain
-from tensorferry._optim.step import Moving, refuse_unsupported, settings_of
-from tensorferry._optim.tensors import check_parameter, gradient_of
+from tensorferry._optim.step import Moving, name_of, refuse_unsupported, settings_of
+from tensorferry._optim.tensors import check_parameter, gradient_of, is_plain
 
 if TYPE_CHECKING:
     from torch.optim.optimizer import ParamsT
@@ -111,11 +111,14 @@ class _Fused(torch.optim.Optimizer):
         for number, group in enumerate(self.param_groups):
             names = group.get("param_names")
             for place, parameter in enumerate(group["params"]):
-                if parameter.grad is None:
+                gradient = parameter.grad
+                if gradient is None:
                     continue
-                name = names[place] if names else _name(number, place)
-                check_parameter(parameter, name)
-                found.append(Moving(number, name, parameter, gradient_of(parameter, name)))
+                if not (is_plain(parameter) and is_plain(gradient)):
+                    name = name_of(number, place, names)
+                    check_parameter(parameter, name)
+                    gradient = gradient_of(parameter, name)
+                found.append(Moving(number, place, names, parameter, gradient))
         return found
 
     def _names(self) -> dict[torch.Tensor, str]:
@@ -147,17 +150,12 @@ def _names(groups: list[dict[str, Any]]) -> dict[torch.Tensor, str]:
     for number, group in enumerate(groups):
         names = group.get("param_names")
         for place, parameter in enumerate(group["params"]):
-            found[parameter] = names[place] if names else _name(number, place)
+            found[parameter] = name_of(number, place, names)
     return found
 
 
 def _unwrapped(state: dict[str, Any]) -> dict[str, Any]:
     return {key: value.value if isinstance(value, _Kept) else value for key, value in state.items()}
-
-
-def _name(group: int, place: int) -> str:
-    """What errors call a parameter that nobody has named."""
-    return f"parameter {place} of group {group}"
 
 
 def _judged(_: torch.optim.Optimizer, state_dict: dict[str, Any]) -> dict[str, Any]:

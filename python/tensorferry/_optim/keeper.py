@@ -17,7 +17,7 @@ import torch
 from tensorferry import _lib
 from tensorferry._errors import InvalidInput
 from tensorferry._optim.step import Moving, Settings, counts
-from tensorferry._optim.tensors import check_parameter, laid_out, zeros_like
+from tensorferry._optim.tensors import check_parameter, is_plain, laid_out, zeros_like
 
 State: TypeAlias = dict[str, Any]
 States: TypeAlias = Mapping[torch.Tensor, State]
@@ -112,6 +112,20 @@ def _addresses(state: State) -> tuple[int, int, int]:
     )
 
 
+def _is_ready(state: State, parameter: torch.Tensor) -> bool:
+    """Whether the core can take it as it is, as in all steps of most parameters but the first."""
+    if MASTER in state or not parameter.is_contiguous():
+        return False
+    first, second = state.get(FIRST), state.get(SECOND)
+    return (
+        first is not None
+        and second is not None
+        and is_plain(first)
+        and is_plain(second)
+        and first.numel() == second.numel() == parameter.numel()
+    )
+
+
 class InMemory:
     """State as torch's own optimizers have it, and masters beside it."""
 
@@ -130,6 +144,8 @@ class InMemory:
     def _state(self, moving: Moving, state: State) -> State:
         """The state of a parameter, made where there is none."""
         parameter = moving.parameter
+        if not moving.is_half and _is_ready(state, parameter):
+            return state
         if not state:
             state["step"] = fresh_step()
             state[FIRST], state[SECOND] = zeros_like(parameter, 0), zeros_like(parameter, 1)

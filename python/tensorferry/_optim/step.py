@@ -16,9 +16,17 @@ class Moving(NamedTuple):
     """A parameter with a gradient."""
 
     group: int
-    name: str
+    place: int
+    """In the group."""
+    names: list[str] | None
+    """Of the group's parameters, if they were named."""
     parameter: torch.Tensor
     gradient: torch.Tensor
+
+    @property
+    def name(self) -> str:
+        """What errors call it."""
+        return name_of(self.group, self.place, self.names)
 
     @property
     def is_half(self) -> bool:
@@ -32,6 +40,11 @@ class Moving(NamedTuple):
             (DTYPES[parameter.dtype], parameter.data_ptr()),
             (DTYPES[gradient.dtype], gradient.data_ptr()),
         )
+
+
+def name_of(group: int, place: int, names: list[str] | None) -> str:
+    """What errors call a parameter, named or not."""
+    return names[place] if names else f"parameter {place} of group {group}"
 
 
 def settings_of(group: dict[str, Any], decoupled: bool) -> Settings:
@@ -59,4 +72,4 @@ def refuse_unsupported(group: dict[str, Any]) -> None:
 
 def counts(steps: list[torch.Tensor]) -> list[float]:
     """The steps that were taken."""
-    return [float(each) for each in torch.stack(steps).tolist()]
+    return [float(each.item()) for each in steps]

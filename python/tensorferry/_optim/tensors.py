@@ -26,6 +26,19 @@ def same_order(tensor: torch.Tensor, parameter: torch.Tensor) -> bool:
     return tensor.stride() == parameter.stride()
 
 
+def is_plain(tensor: torch.Tensor) -> bool:
+    """Whether it is what most tensors are, so that nothing else about it needs a look.
+
+    A step looks at each of thousands of tensors: what it can leave out shows in its time.
+    """
+    return (
+        tensor.dtype is torch.float32
+        and tensor.is_cpu
+        and tensor.layout is torch.strided
+        and tensor.is_contiguous()
+    )
+
+
 def check_parameter(parameter: torch.Tensor, name: str) -> None:
     """Says what keeps a parameter from taking a step."""
     if parameter.layout != torch.strided:
