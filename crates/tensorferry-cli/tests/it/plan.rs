@@ -139,7 +139,14 @@ fn an_iteration_that_can_not_be_planned_is_an_error_that_says_why() {
         ),
         (
             profile(),
-            &["--budget", "1MB"],
+            &["--budget", "900kB"],
+            "error: a budget of 878.91 KiB is too small for this iteration, which needs 976.56 KiB \
+             (1000000 bytes) on the device: 976.56 KiB of work; give at least that, or make the \
+             batch smaller (file: PROFILE)\n",
+        ),
+        (
+            profile(),
+            &["--budget", "1MB", "--planner", "paper"],
             "error: a budget of 976.56 KiB is too small for this iteration, which needs 14.31 MiB \
              (15000000 bytes) on the device: 976.56 KiB of work, and the gradients that stay; give \
              at least that, or reserve less for gradients (file: PROFILE)\n",

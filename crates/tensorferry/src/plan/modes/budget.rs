@@ -4,15 +4,15 @@ use super::plan::{Mode, Planner};
 use super::profile::Profile;
 use crate::plan::simulate::parameters::Simulator;
 
-/// The least budget: work, the gradients that the reserve keeps, and for a planner that copies everything, all
-/// parameters. The profile must hold together.
+/// The least budget. For the exact planner that is the work: it can leave parameters and gradients on the
+/// host. The paper's keeps the gradients that the reserve has room for, and a planner that copies everything
+/// has all parameters there too. The profile must hold together.
 pub fn minimum_budget(profile: &Profile, gradient_reserve: u64, planner: Planner) -> u64 {
-    let gradients = super::places(profile, gradient_reserve);
-    least(&Simulator::new(profile, &gradients), planner)
-}
-
-/// The same, when the gradients have their places.
-pub(super) fn least(simulator: &Simulator, planner: Planner) -> u64 {
-    let mode = if planner == Planner::Copy { Mode::Gfgb } else { Mode::Dha };
-    simulator.device_bytes(&vec![mode; simulator.costs().len()])
+    let (mode, reserve) = match planner {
+        Planner::Exact => (Mode::Dha, 0),
+        Planner::Paper => (Mode::Dha, gradient_reserve),
+        Planner::Copy => (Mode::Gfgb, gradient_reserve),
+    };
+    let gradients = super::places(profile, reserve);
+    Simulator::new(profile, &gradients).device_bytes(&vec![mode; profile.layers.len()])
 }

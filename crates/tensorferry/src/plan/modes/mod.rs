@@ -6,9 +6,9 @@
 //! of others, so that it depends on all layers what is best for one.
 //!
 //! ```text
-//!   Profile ──► gradients: which stay ──► Simulator ──► paper ─┐
-//!   budget, reserve ─┘                         │          ▼    ├─► Plan ──► explain
-//!                                              └─► exact ──────┘
+//!   Profile ──► gradients: which stay ──► Simulator ──► paper ──┬─► Plan ──► explain
+//!   budget, reserve ─┘       ▲                  │         ▼     │
+//!                            └─── joint ◄───────┴────► exact ───┘
 //! ```
 //!
 //! | what | file |
@@ -17,7 +17,8 @@
 //! | what is to be done, and what it should come to | `plan.rs`; as a table `explain.rs`, reasons `why.rs` |
 //! | the least budget | `budget.rs` |
 //! | the paper's algorithm | `paper.rs` |
-//! | the best there is | `exact/` |
+//! | the best modes there are | `exact/` |
+//! | gradients and modes together | `joint.rs` |
 //! | every plan there is, for small cases | `exhaustive.rs` |
 //! | made-up iterations, and all planners over many of them | `random.rs`, `comparison.rs` |
 //! | profiles from published shapes and hardware figures | `modelled/` |
@@ -36,6 +37,7 @@ pub mod comparison;
 pub mod exact;
 pub mod exhaustive;
 mod explain;
+mod joint;
 pub mod modelled;
 mod paper;
 mod plan;
@@ -51,6 +53,7 @@ pub(in crate::plan) use plan::copy_order;
 pub use plan::{Choice, Gradient, Mode, Plan, Planner, Prediction};
 pub use profile::{Direction, LAYERS_MAX, Layer, Link, Profile, VERSION};
 
+use self::joint::Joint;
 use crate::error::{Error, Result};
 use crate::plan::gradients;
 use crate::plan::simulate::parameters::Simulator;
@@ -65,22 +68,28 @@ pub fn plan(
     planner: Planner,
 ) -> Result<Plan> {
     profile.check()?;
-    let gradients = places(profile, gradient_reserve);
-    let simulator = Simulator::new(profile, &gradients);
-    let minimum = budget::least(&simulator, planner);
+    let minimum = minimum_budget(profile, gradient_reserve, planner);
     if budget < minimum {
         return Err(too_small(profile, budget, minimum, planner));
     }
-    let capacity = budget - simulator.resident_bytes();
-    let (modes, gap_seconds) = match planner {
+    let (gradients, modes, gap_seconds) = match planner {
         Planner::Exact => {
-            let (modes, gap) = exact::choose(&simulator, capacity);
-            (modes, Some(gap))
+            let Joint { gradients, modes, gap_seconds, .. } =
+                joint::choose(profile, budget, gradient_reserve);
+            (gradients, modes, Some(gap_seconds))
         }
-        Planner::Paper => (paper::modes(&simulator, capacity), None),
-        Planner::Copy => (vec![Mode::Gfgb; profile.layers.len()], None),
+        Planner::Paper => {
+            let gradients = places(profile, gradient_reserve);
+            let simulator = Simulator::new(profile, &gradients);
+            let modes = paper::modes(&simulator, budget - simulator.resident_bytes());
+            (gradients, modes, None)
+        }
+        Planner::Copy => {
+            (places(profile, gradient_reserve), vec![Mode::Gfgb; profile.layers.len()], None)
+        }
     };
-    let whys = why::explain(&simulator, &modes, capacity, planner);
+    let simulator = Simulator::new(profile, &gradients);
+    let whys = why::explain(&simulator, &modes, budget, planner);
     let predicted = simulator.run(&modes, &mut ());
     let copy_order = copy_order(profile, &modes);
     let choices = modes.into_iter().zip(gradients).zip(whys);
@@ -112,13 +121,15 @@ pub fn places(profile: &Profile, gradient_reserve: u64) -> Vec<Gradient> {
 
 fn too_small(profile: &Profile, budget: u64, minimum: u64, planner: Planner) -> Error {
     let (budget, least, work) = (Size(budget), Size(minimum), Size(profile.work_bytes));
-    let (beside, instead) = if planner == Planner::Copy {
-        ("all parameters and the gradients that stay", "or take another planner")
-    } else {
-        ("the gradients that stay", "or reserve less for gradients")
+    let (beside, instead) = match planner {
+        Planner::Exact => ("", "or make the batch smaller"),
+        Planner::Paper => (", and the gradients that stay", "or reserve less for gradients"),
+        Planner::Copy => {
+            (", and all parameters and the gradients that stay", "or take another planner")
+        }
     };
     Error::invalid(format!(
         "a budget of {budget} is too small for this iteration, which needs {least} ({minimum} bytes) \
-         on the device: {work} of work, and {beside}; give at least that, {instead}"
+         on the device: {work} of work{beside}; give at least that, {instead}"
     ))
 }

@@ -39,7 +39,7 @@ pub fn case(seed: u64, layers: usize) -> Case {
     let profile = Profile { version: VERSION, source, layers, link, work_bytes };
     let share = if chance.likely(0.5) { 1.0 } else { chance.unit() };
     let gradient_reserve = (profile.gradient_bytes() as f64 * share) as u64;
-    let least = minimum_budget(&profile, gradient_reserve, Planner::Exact);
+    let least = minimum_budget(&profile, gradient_reserve, Planner::Paper);
     let share = if chance.likely(0.5) { 1.0 } else { chance.unit() };
     let budget = least + (profile.parameter_bytes() as f64 * share) as u64;
     Case { profile, gradient_reserve, budget }

@@ -43,26 +43,30 @@ fn asked(case: &Case, planner: Planner) -> Plan {
 fn is_best(seed: u64, layers: usize) {
     let case = case(seed, layers);
     let ours = asked(&case, Planner::Exact);
-    let gradients = places(&case.profile, case.gradient_reserve);
-    let best = exhaustive::best_seconds(&case.profile, &gradients, case.budget).unwrap();
+    let best_with = |gradients: &[Gradient]| {
+        exhaustive::best_seconds(&case.profile, gradients, case.budget).unwrap()
+    };
+    let best = best_with(&ours.gradients());
     let seconds = ours.predicted.seconds;
+    let of_knapsack = best_with(&places(&case.profile, case.gradient_reserve));
+    assert!(seconds <= of_knapsack * (1.0 + 1e-9), "seed {seed}: {seconds} for {of_knapsack}");
     assert!((seconds - best).abs() <= 1e-9 * best, "seed {seed}: {seconds} for {best}");
     assert_eq!(ours.gap_seconds, Some(0.0), "seed {seed}");
 }
 
 #[test]
 fn the_exact_planner_is_as_fast_as_the_best_of_all_plans() {
-    (0..4000).for_each(|seed| is_best(seed, 1 + seed as usize % 6));
-    (4000..4400).for_each(|seed| is_best(seed, 7 + seed as usize % 2));
-    (4400..4420).for_each(|seed| is_best(seed, 10));
-    (4420..4424).for_each(|seed| is_best(seed, 12));
+    (0..600).for_each(|seed| is_best(seed, 1 + seed as usize % 6));
+    (4000..4030).for_each(|seed| is_best(seed, 7 + seed as usize % 2));
+    (4400..4404).for_each(|seed| is_best(seed, 10));
+    (4420..4422).for_each(|seed| is_best(seed, 12));
 }
 
 #[test]
 fn the_exact_planner_is_never_slower_than_the_paper_or_than_copying_everything() {
     let mut better = 0;
-    for seed in 0..400 {
-        let case = case(seed, 1 + seed as usize % 60);
+    for seed in 0..150 {
+        let case = case(seed, 1 + 7 * seed as usize % 60);
         let (ours, paper) = (asked(&case, Planner::Exact), asked(&case, Planner::Paper));
         let (ours, paper) = (ours.predicted.seconds, paper.predicted.seconds);
         assert!(ours <= paper, "seed {seed}: {ours}, {paper}");
@@ -71,7 +75,59 @@ fn the_exact_planner_is_never_slower_than_the_paper_or_than_copying_everything()
             assert!(ours <= copy.predicted.seconds, "seed {seed}");
         }
     }
-    assert!(better > 100, "the exact planner was faster {better} times only");
+    assert!(better > 40, "the exact planner was faster {better} times only");
+}
+
+/// Every way to keep gradients within the reserve and the budget, each with its best modes.
+fn best_of_everything(case: &Case) -> f64 {
+    let Case { profile, budget, gradient_reserve } = case;
+    let bytes: Vec<u64> = profile.layers.iter().map(|layer| layer.gradient_bytes).collect();
+    let mut best = f64::INFINITY;
+    for kept in 0_u32..1 << bytes.len() {
+        let is_kept = |layer: usize| kept >> layer & 1 == 1;
+        let sum: u64 = (0..bytes.len()).filter(|layer| is_kept(*layer)).map(|at| bytes[at]).sum();
+        if sum > *gradient_reserve || profile.work_bytes + sum > *budget {
+            continue;
+        }
+        let place = |layer: usize| match (bytes[layer], is_kept(layer)) {
+            (0, _) => Gradient::None,
+            (_, true) => Gradient::Device,
+            (_, false) => Gradient::Host,
+        };
+        let gradients: Vec<_> = (0..bytes.len()).map(place).collect();
+        best = best.min(exhaustive::best_seconds(profile, &gradients, *budget).unwrap());
+    }
+    best
+}
+
+#[test]
+fn gradients_and_modes_together_come_near_the_best_of_everything() {
+    let mut over: Vec<f64> = Vec::new();
+    for seed in 0..300 {
+        let case = case(seed, 2 + seed as usize % 5);
+        let ours = asked(&case, Planner::Exact).predicted.seconds;
+        over.push(ours / best_of_everything(&case));
+    }
+    over.sort_by(f64::total_cmp);
+    assert!(over[0] >= 1.0 - 1e-9);
+    assert!(over[270] <= 1.0 + 1e-9, "{}", over[270]);
+    assert!(over[296] <= 1.01 && over[299] <= 1.05, "{}, {}", over[296], over[299]);
+}
+
+#[test]
+fn more_reserve_makes_no_iteration_much_longer() {
+    for seed in 0..10 {
+        let Case { profile, budget, .. } = case(seed, 24);
+        let at = |eighths: u64| {
+            let reserve = profile.gradient_bytes() / 8 * eighths;
+            plan(&profile, budget, reserve, Planner::Exact).unwrap().predicted.seconds
+        };
+        let mut least = f64::INFINITY;
+        for seconds in (0..=8).map(at) {
+            assert!(seconds <= least * 1.1, "seed {seed}: {seconds} after {least}");
+            least = least.min(seconds);
+        }
+    }
 }
 
 #[test]
@@ -146,10 +202,13 @@ fn an_iteration_without_layers_has_a_plan() {
 fn a_budget_that_is_too_small_is_an_error_that_states_the_least() {
     let large = Layer { direct_gradient_seconds: 2.0, ..layer(500) };
     let profile = profile(vec![layer(300), large]);
+    assert_eq!(minimum_budget(&profile, 700, Planner::Exact), 100);
+    let error = plan(&profile, 99, 700, Planner::Exact).unwrap_err().to_string();
+    assert!(error.ends_with("100 B of work; give at least that, or make the batch smaller"));
     // The gradient of 500 fits in the reserve, both do not.
-    assert_eq!(minimum_budget(&profile, 700, Planner::Exact), 600);
+    assert_eq!(minimum_budget(&profile, 700, Planner::Paper), 600);
     assert!(plan(&profile, 600, 700, Planner::Paper).is_ok());
-    let error = plan(&profile, 599, 700, Planner::Exact).unwrap_err();
+    let error = plan(&profile, 599, 700, Planner::Paper).unwrap_err();
     assert_eq!(error.kind(), Kind::InvalidInput);
     assert_eq!(
         error.to_string(),
@@ -259,14 +318,14 @@ fn a_plan_is_explained_layer_by_layer() {
         "made up\n\
          \n\
          layer     parameters  mode  gradient  why\n\
-         l8               8 B  DHA   device    GFGB does not fit, DFGB does not fit\n\
+         l8               8 B  DHA   host      GFGB takes 8.000 s longer, DFGB takes 2.000 s longer\n\
          evil\u{fffd}[2J         0 B  -     -         it has no parameters\n\
          l1               1 B  GFGB  device    DHA takes 3.000 s longer, DFGB takes 2.000 s longer\n\
          \n\
          exact: 1 GFGB (1 B), 1 DHA (8 B), 0 DFGB (0 B); no plan is faster\n\
-         110 B on the device, budget 110 B\n\
-         predicted 17.500 s an iteration: 9.000 s of compute, waiting 0.000 s in forward and 0.000 s \
-         in backward, 8.500 s after it; idle 48.6 %\n"
+         102 B on the device, budget 110 B\n\
+         predicted 15.500 s an iteration: 10.000 s of compute, waiting 0.000 s in forward and 5.000 s \
+         in backward, 500.00 ms after it; idle 35.5 %\n"
     );
 }
 

@@ -11,11 +11,10 @@ const STEPS_MAX: usize = 1 << 18;
 pub(super) fn explain(
     simulator: &Simulator,
     modes: &[Mode],
-    capacity: u64,
+    budget: u64,
     planner: Planner,
 ) -> Vec<String> {
     let tried = STEPS_MAX / (4 * modes.len()).max(1);
-    let room = simulator.resident_bytes().saturating_add(capacity);
     let seconds = simulator.seconds(modes);
     let mut other = modes.to_vec();
     let mut reason = |(layer, mode): (usize, &Mode)| {
@@ -31,7 +30,7 @@ pub(super) fn explain(
         let mut instead = Vec::new();
         for alternative in Mode::ALL.into_iter().filter(|alternative| alternative != mode) {
             other[layer] = alternative;
-            let fits = simulator.device_bytes(&other) <= room;
+            let fits = simulator.device_bytes(&other) <= budget;
             instead.push((alternative, fits.then(|| simulator.seconds(&other) - seconds)));
         }
         other[layer] = *mode;
