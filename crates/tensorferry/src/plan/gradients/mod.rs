@@ -16,9 +16,9 @@ mod tests;
 use crate::plan::modes::{Layer, Profile};
 
 /// Pairs of bytes and seconds, of all layers together.
-pub const PAIRS_MAX: usize = 1 << 18;
+pub const PAIRS_MAX: usize = 1 << 15;
 /// Pairs after one layer, at the least.
-const WIDTH_MIN: usize = 64;
+const WIDTH_MIN: usize = 24;
 /// Parts of the best by which another must be better to be looked for: less is rounding.
 const ROUNDING: f64 = 1e-9;
 

@@ -23,7 +23,7 @@ use crate::plan::simulate::parameters::Simulator;
 /// Layers of all searches for modes together.
 const SEARCHES_LAYERS: usize = 500;
 /// Simulated layers between these searches.
-const STEPS_MAX: usize = 1 << 16;
+const STEPS_MAX: usize = 1 << 15;
 /// Parts of the reserve that are tried, in eighths.
 const EIGHTHS: [u64; 6] = [0, 1, 2, 4, 6, 8];
 /// Parts of an iteration by which it must become shorter to count.

@@ -5,7 +5,7 @@ use super::plan::{Mode, Planner};
 use crate::plan::simulate::parameters::Simulator;
 
 /// Steps of simulated layers that are spent on reasons; of the layers beyond, it is only said who decided.
-const STEPS_MAX: usize = 1 << 18;
+const STEPS_MAX: usize = 1 << 17;
 
 /// The reasons.
 pub(super) fn explain(

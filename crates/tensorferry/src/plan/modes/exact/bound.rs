@@ -12,7 +12,7 @@ use crate::plan::modes::Mode;
 use crate::plan::simulate::parameters::Cost;
 
 /// Steps of a search for the best mixture or price.
-const LOOKS: usize = 10;
+const LOOKS: usize = 8;
 /// Between the price of the dearest byte and that of the cheapest one that is looked at.
 const PRICE_SPAN: f64 = 1e-6;
 
@@ -67,17 +67,12 @@ pub(super) struct Known {
 }
 
 impl Bounds {
-    /// The bounds for layers that share `capacity` bytes. `turn` is the layer from which on the best plan that
-    /// is known does not wait in forward.
-    pub(super) fn new(costs: &[Cost], capacity: u64, turn: usize) -> Self {
-        let look = Look::new(costs, capacity);
-        let mut mixtures = Vec::new();
-        for (turn, backward) in
-            [(costs.len(), true), (costs.len(), false), (turn, true), (turn, false)]
-        {
-            let rule = look.best(turn, backward);
-            mixtures.push(Mixture { rule, sums: Sums::new(costs, rule) });
-        }
+    /// `turn` is the layer from which on the best plan that is known does not wait in forward.
+    pub(super) fn new(start: &Start<'_>, turn: usize) -> Self {
+        let Look { costs, capacity, .. } = start.look;
+        let turned = [true, false].map(|backward| start.look.best(turn, backward));
+        let mixture = |rule| Mixture { rule, sums: Sums::new(costs, rule) };
+        let mixtures = start.rules.into_iter().chain(turned).map(mixture).collect();
         let mut updates = 0.0;
         let rest = costs.iter().fold(Tail::NONE, |tail, cost| {
             updates += cost.update;
@@ -107,12 +102,27 @@ impl Bounds {
     }
 }
 
-/// Modes that some mixtures find best. They may not fit.
-pub(super) fn guesses(costs: &[Cost], capacity: u64) -> Vec<Vec<Mode>> {
-    let look = Look::new(costs, capacity);
-    let best = [true, false].map(|backward| look.best(costs.len(), backward));
-    let half = Rule { weight: f64::midpoint(best[0].weight, 1.0), ..best[0] };
-    best.into_iter().chain([half]).map(|rule| look.modes(rule)).collect()
+/// What is known before there is a plan.
+pub(super) struct Start<'a> {
+    look: Look<'a>,
+    /// The best without a turn, with backward and without it.
+    rules: [Rule; 2],
+}
+
+impl<'a> Start<'a> {
+    /// Of layers that share `capacity` bytes.
+    pub(super) fn new(costs: &'a [Cost], capacity: u64) -> Self {
+        let look = Look::new(costs, capacity);
+        let rules = [true, false].map(|backward| look.best(costs.len(), backward));
+        Self { look, rules }
+    }
+
+    /// Modes that some mixtures find best. They may not fit.
+    pub(super) fn guesses(&self) -> Vec<Vec<Mode>> {
+        let [first, _] = self.rules;
+        let half = Rule { weight: f64::midpoint(first.weight, 1.0), ..first };
+        self.rules.into_iter().chain([half]).map(|rule| self.look.modes(rule)).collect()
+    }
 }
 
 impl Rule {

@@ -25,7 +25,7 @@ mod tail;
 
 pub use search::{STATES_MAX, WIDTH};
 
-use self::bound::Bounds;
+use self::bound::{Bounds, Start};
 use self::search::Found;
 use super::paper;
 use super::plan::Mode;
@@ -35,7 +35,8 @@ use crate::plan::simulate::parameters::{Clocks, Simulator};
 pub(super) fn choose(simulator: &Simulator, capacity: u64) -> (Vec<Mode>, f64) {
     let costs = simulator.costs();
     let plain = [Mode::Gfgb, Mode::Dha].map(|mode| vec![mode; costs.len()]);
-    let mut known = bound::guesses(costs, capacity);
+    let start = Start::new(costs, capacity);
+    let mut known = start.guesses();
     known.extend(plain);
     for modes in &mut known {
         paper::fit(costs, modes, capacity);
@@ -45,7 +46,7 @@ pub(super) fn choose(simulator: &Simulator, capacity: u64) -> (Vec<Mode>, f64) {
     let Some((seconds, modes)) = judged.min_by(|a, b| a.0.total_cmp(&b.0)) else {
         return (Vec::new(), 0.0);
     };
-    let bounds = Bounds::new(costs, capacity, last_wait(simulator, &modes));
+    let bounds = Bounds::new(&start, last_wait(simulator, &modes));
     let Found { modes, gap_seconds } =
         search::search(simulator, capacity, &bounds, (modes, seconds));
     (modes, gap_seconds)

@@ -6,9 +6,9 @@ use crate::plan::modes::Mode;
 use crate::plan::simulate::parameters::{Clocks, Cost, Simulator};
 
 /// States of all layers together: bounds the time of a search.
-pub const STATES_MAX: usize = 24_000;
+pub const STATES_MAX: usize = 12_000;
 /// States of one layer: at least, and at most.
-pub const WIDTH: (usize, usize) = (16, 1 << 14);
+pub const WIDTH: (usize, usize) = (12, 1 << 14);
 /// So few layers get the most states.
 const FEW: usize = 16;
 /// States with which one is compared, best first. Comparing with more would take longer than it saves.
