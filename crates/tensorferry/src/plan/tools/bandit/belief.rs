@@ -5,9 +5,7 @@
 //! line, which starts from the machine's; and how far the tool lies off its line at the nearest classes
 //! below and above, the less the further away. How sure all that is comes out of the same fit.
 
-use std::ops::Bound;
-
-use super::estimate::{DOUBT_MAX, Estimate, NOISE_START, SURPRISE};
+use super::estimate::{DOUBT_MAX, Estimate, NOISE_START};
 use super::line::{Line, MISFIT, Point};
 use super::{Bandit, prior};
 use crate::plan::tools::ask::Situation;
@@ -35,17 +33,6 @@ pub(super) struct Belief {
     pub(super) known: bool,
     /// Chance that something changed since the last value of the very class.
     pub(super) changed: f64,
-    /// What other sizes let expect, as seconds and variance, where the only value of the class stands
-    /// far above it: the value may be an outlier.
-    pub(super) contradicted: Option<Weighed>,
-}
-
-impl Belief {
-    /// As if the only value of the class had been an outlier.
-    pub(super) fn without_the_value(self) -> Self {
-        let (seconds, variance) = self.contradicted.unwrap_or((self.seconds, self.variance));
-        Self { seconds, variance, ..self }
-    }
 }
 
 /// A level and its variance.
@@ -58,33 +45,21 @@ impl Bandit {
         let seconds = |level: f64| (expected + level).exp();
         let tick = self.tick(situation);
         if let Some(own) = self.estimates.get(&(situation, tool, class)) {
-            let contradicts = |(level, variance, _): &(f64, f64, f64)| {
-                own.level - level > SURPRISE * (variance + own.noise()).sqrt()
-            };
-            let guess = (own.values == 1).then(|| self.guess(situation, tool, class));
+            let variance = own.variance_at(tick);
+            let noise = own.noise();
             return Belief {
                 seconds: seconds(own.level),
-                variance: own.variance_at(tick),
-                noise: own.noise(),
+                variance,
+                noise,
                 known: true,
                 changed: own.changed_at(tick),
-                contradicted: guess
-                    .filter(contradicts)
-                    .map(|(level, variance, _)| (seconds(level), variance)),
             };
         }
         let (level, variance, _) = self.guess(situation, tool, class);
-        Belief {
-            seconds: seconds(level),
-            variance,
-            noise: NOISE_START,
-            known: false,
-            changed: 0.0,
-            contradicted: None,
-        }
+        Belief { seconds: seconds(level), variance, noise: NOISE_START, known: false, changed: 0.0 }
     }
 
-    /// Level, variance and common variance of a tool, as its values in other classes have it.
+    /// Level, variance and common variance of a tool without values in the class.
     pub(super) fn guess(
         &self,
         situation: Situation,
@@ -92,7 +67,7 @@ impl Bandit {
         class: SizeClass,
     ) -> (f64, f64, f64) {
         let machine = self.machine(situation, tool);
-        let own = self.points(situation, tool, Some(class));
+        let own = self.points(situation, tool);
         let line = Line::new(machine.factors(), DOUBT_MAX, 0.0).fit(&own);
         let latency = prior::latency_share(situation, tool, class.start());
         let (level, variance) = line.at(latency);
@@ -106,13 +81,13 @@ impl Bandit {
     /// What the other tools show of this machine's latency and bandwidth.
     fn machine(&self, situation: Situation, tool: Tool) -> Line {
         let others = Tool::ALL.into_iter().filter(|other| *other != tool);
-        let points = others.flat_map(|other| self.points(situation, other, None));
+        let points = others.flat_map(|other| self.points(situation, other));
         let doubted = |point: Point| Point { variance: point.variance + DOUBT_MAX, ..point };
         let points: Vec<_> = points.map(doubted).collect();
         Line::new([0.0; 2], PARTS_VARIANCE, MACHINE_VARIANCE).fit(&points)
     }
 
-    fn points(&self, situation: Situation, tool: Tool, without: Option<SizeClass>) -> Vec<Point> {
+    fn points(&self, situation: Situation, tool: Tool) -> Vec<Point> {
         let tick = self.tick(situation);
         let key = |class| (situation, tool, class);
         let own = self.estimates.range(key(SizeClass::MIN)..=key(SizeClass::MAX));
@@ -121,7 +96,7 @@ impl Bandit {
             level: estimate.level,
             variance: estimate.variance_at(tick),
         };
-        own.filter(|((.., class), _)| Some(*class) != without).map(point).collect()
+        own.map(point).collect()
     }
 
     /// How far the nearest classes below and above lie off the line, and how sure that is here.
@@ -134,9 +109,8 @@ impl Bandit {
     ) -> (f64, f64) {
         let tick = self.tick(situation);
         let key = |class| (situation, tool, class);
-        let beyond = (Bound::Excluded(key(class)), Bound::Included(key(SizeClass::MAX)));
-        let below = self.estimates.range(key(SizeClass::MIN)..key(class)).next_back();
-        let above = self.estimates.range(beyond).next();
+        let below = self.estimates.range(key(SizeClass::MIN)..=key(class)).next_back();
+        let above = self.estimates.range(key(class)..=key(SizeClass::MAX)).next();
         let sources = below.into_iter().chain(above).map(|((.., found), estimate)| {
             let latency = prior::latency_share(situation, tool, found.start());
             let far = f64::from(found.distance(class));

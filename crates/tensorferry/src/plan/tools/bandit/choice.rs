@@ -6,10 +6,6 @@ use super::ledger::{Ledger, Looker};
 use super::value::expected_saving;
 use crate::plan::tools::tool::Tool;
 
-/// Chance that a class's only value is an outlier, where other sizes contradict it: who has seen one
-/// value can't tell an outlier from a cliff.
-const OUTLIER_CHANCE: f64 = 0.5;
-
 /// A tool, and what its choice will cost by the goal.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Candidate {
@@ -45,25 +41,7 @@ impl Candidate {
         (sum(|part| part.variance), sum(told).sqrt())
     }
 
-    /// As if values that other sizes contradict had been outliers.
-    fn without_outliers(&self) -> Self {
-        let without = |part: Option<Belief>| part.map(Belief::without_the_value);
-        Self { write: without(self.write), read: without(self.read), ..*self }
-    }
-
-    /// A look at a tool whose only value is contradicted is judged by both, that and the contradiction.
     fn look(&self, best: &Self, ahead: &Ahead) -> Look {
-        let look = self.look_as_believed(best, ahead);
-        if self.parts().all(|part| part.contradicted.is_none()) {
-            return look;
-        }
-        let other = self.without_outliers().look_as_believed(best, ahead);
-        let mean = |a: f64, b: f64| a + OUTLIER_CHANCE * (b - a);
-        let (cost, net) = (mean(look.cost, other.cost), mean(look.net, other.net));
-        Look { cost, net, is_second: true, ..look }
-    }
-
-    fn look_as_believed(&self, best: &Self, ahead: &Ahead) -> Look {
         let (variance, told) = self.doubt(best);
         let gap = (self.seconds() / best.seconds()).ln();
         let changed = self.parts().map(|part| part.changed).fold(0.0, f64::max);
@@ -71,7 +49,7 @@ impl Candidate {
         let worth = (1.0 - changed) * expected_saving(gap, told) * (ahead.here + elsewhere)
             + changed * expected_saving(gap, DOUBT_MAX.sqrt()) * ahead.lasting;
         let cost = (self.seconds() * (variance / 2.0).exp() - best.seconds()).max(0.0);
-        Look { tool: self.tool, variance, cost, net: worth - cost, is_second: false }
+        Look { tool: self.tool, variance, cost, net: worth - cost }
     }
 }
 
@@ -92,17 +70,6 @@ struct Look {
     cost: f64,
     /// Seconds that it saves in the end, beyond its cost.
     net: f64,
-    /// Whether it is to tell an outlier from a cliff.
-    is_second: bool,
-}
-
-impl Look {
-    fn pay(&self, ledger: &mut Ledger, looker: Looker) -> bool {
-        if self.is_second {
-            return ledger.pay_second(looker, self.cost);
-        }
-        ledger.pay(looker, self.tool, self.variance, self.cost)
-    }
 }
 
 /// The choice among at least one candidate; a look is paid from the ledger. Operations `elsewhere`, in
@@ -126,11 +93,9 @@ pub(super) fn choose(
     };
     let others = candidates.iter().filter(|candidate| candidate.tool != best.tool);
     let looks = others.map(|candidate| candidate.look(best, &ahead));
-    // A second look waits for its share of the seconds and needs no saving: it holds up no other.
-    let looks = looks.filter(|look| !look.is_second || ledger.affords_second(looker, look.cost));
     // Only the one that is worth most: cheap looks at near equals would eat up what it is saving for.
     let look = looks.max_by(|a, b| a.net.total_cmp(&b.net));
     let look = look.filter(|look| look.net > 0.0);
-    let look = look.filter(|look| look.pay(ledger, looker));
+    let look = look.filter(|look| ledger.pay(looker, look.tool, look.variance, look.cost));
     Some(look.map_or(best.tool, |look| look.tool))
 }

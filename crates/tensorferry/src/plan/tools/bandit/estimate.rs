@@ -11,7 +11,7 @@
 //!   caller spreads the news. So does a single one far *below*: nothing makes a disk faster by accident.
 //! - The *first* value of a class is no surprise, however far it lies: before it there was only a guess
 //!   from other sizes, and those know of no cliff. The guess is doubted as far as it was wrong, so the
-//!   value outweighs it at once. That it may have been an outlier is the affair of second looks.
+//!   value outweighs it at once; the doubt that remains says that it may have been an outlier.
 
 use serde::{Deserialize, Serialize};
 
@@ -37,7 +37,7 @@ const LEVEL_MAX: f64 = 60.0;
 /// The noise is a mean over that many values at least, and at most.
 const NOISE_WINDOW: (f64, f64) = (8.0, 64.0);
 /// Standard deviations beyond which a value surprises.
-pub(super) const SURPRISE: f64 = 2.0;
+const SURPRISE: f64 = 2.0;
 /// Standard deviations by which a single value lies below when it is a fall.
 const FALL: f64 = 4.0;
 /// Surprises in a row, on one side, that make a jump.

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{FIRST_SHARE, LOOK_SHARE, SECOND_SHARE};
+use super::{FIRST_SHARE, LOOK_SHARE};
 use crate::error::{Error, Kind, Result};
 use crate::plan::tools::tool::Tool;
 
@@ -81,21 +81,6 @@ impl Ledger {
         let affordable = purse.spent + extra <= LOOK_SHARE / 2.0 * self.seconds;
         if affordable {
             purse.spent += extra;
-        }
-        affordable
-    }
-
-    /// Whether a second look can be paid: from the purse of first looks, each no more than its share.
-    pub(super) fn affords_second(&self, looker: Looker, extra: f64) -> bool {
-        let first = self.purses[looker as usize].first;
-        extra <= SECOND_SHARE * self.seconds && first + extra <= FIRST_SHARE * self.seconds
-    }
-
-    /// Pays for a second look, if that can be paid.
-    pub(super) fn pay_second(&mut self, looker: Looker, extra: f64) -> bool {
-        let affordable = self.affords_second(looker, extra);
-        if affordable {
-            self.purses[looker as usize].first += extra;
         }
         affordable
     }

@@ -30,10 +30,7 @@
 //! not tried takes the machine's, which follows from the other tools (`line.rs`, `belief.rs`). A class
 //! without values of its own starts on the line, corrected by how far the nearest classes lie off it.
 //! When a tool's estimate wanders, the stale ones of its neighbours wander along. Lines know of no cliff:
-//! a class's first value is believed against them at once, not only when it has come three times. But it
-//! may have been an outlier. Where it stands far above what the tool's other sizes let expect, a look is
-//! judged by both, as likely one as the other: what it wins if they are right, what it costs if the value
-//! is. This *second look* comes once, when it costs less than [`SECOND_SHARE`] of the seconds spent here.
+//! a class's first value is believed against them at once, not only when it has come three times.
 //!
 //! *Drift.* A few surprises in a row, at one size or over neighbouring ones, are a jump. It shakes the
 //! other estimates of the situation that were not seen since: their levels shift by a part and their
@@ -78,9 +75,6 @@ pub const LOOK_SHARE: f64 = 0.015;
 /// Believed extra seconds of first looks stay below this share too, for each of those who look: reads,
 /// and writes that are chosen for the sake of reads.
 pub const FIRST_SHARE: f64 = 0.2;
-
-/// Believed extra seconds of each second look stay below this share, and are paid with the first looks.
-pub const SECOND_SHARE: f64 = 0.03;
 
 /// Estimates of one tool at neighbouring classes wander alike by this factor for each class between.
 const CLASS_LIKENESS: f64 = 0.9;

@@ -146,38 +146,6 @@ fn a_cliff_behind_everything_seen_is_believed_at_once() {
     assert_eq!(large[Tool::Numpy as usize], 1, "{large:?}");
 }
 
-/// Direct is the fastest everywhere; its first write of 1 GiB takes five times as long as it should.
-/// How often it was chosen for 1 GiB after that.
-fn direct_after_a_slow_first_write(slow: impl Fn(usize) -> bool, operations: usize) -> usize {
-    let seconds =
-        |size: f64, tool: Tool| size * [1.0, 1.3, 0.0, 3.0, 2.0][tool as usize] * 1e-9 + 1e-3;
-    let mut bandit = Bandit::default();
-    for power in [20, 22, 24, 27] {
-        write(&mut bandit, 1 << power, 40, |tool| seconds(f64::from(1 << power), tool));
-    }
-    let mut chosen = 0;
-    for _ in 0..operations {
-        let large = |tool| {
-            let slowed = tool == Tool::Direct && slow(chosen);
-            seconds(f64::from(1 << 30), tool) * if slowed { 5.0 } else { 1.0 }
-        };
-        chosen += write(&mut bandit, 1 << 30, 1, large)[Tool::Direct as usize];
-    }
-    chosen
-}
-
-#[test]
-fn one_slow_first_value_does_not_keep_the_best_tool_out() {
-    let chosen = direct_after_a_slow_first_write(|before| before == 0, 160);
-    assert!(chosen >= 80, "{chosen}");
-}
-
-#[test]
-fn a_first_value_that_comes_again_is_a_cliff_and_gets_no_third_look() {
-    let chosen = direct_after_a_slow_first_write(|_| true, 160);
-    assert_eq!(chosen, 2, "the first, and the second look");
-}
-
 #[test]
 fn a_first_look_at_a_large_object_waits_until_its_share_was_spent() {
     let mut bandit = Bandit::default();
