@@ -36,7 +36,9 @@ pub(super) fn looks(trace: &Trace, goal: Goal) -> Vec<f64> {
         }
     }
     let mut extra: BTreeMap<Group, f64> = BTreeMap::new();
-    cheapest.into_values().for_each(|(seconds, key)| *extra.entry(key).or_default() += seconds);
+    for (seconds, key) in cheapest.into_values() {
+        *extra.entry(key).or_default() += seconds;
+    }
     trace.steps.iter().map(|step| extra.remove(&group(step)).unwrap_or(0.0)).collect()
 }
 
