@@ -38,8 +38,13 @@ fn every_policy_stands_beside_the_oracles() {
     let ended = simulate(&trace(), &["--goal", "w+r"]);
     assert_eq!((ended.code, ended.stderr.as_str()), (Some(0), ""));
     assert!(ended.stdout.starts_with("a machine\n120 steps, goal w+r, phases: idle, busy\n"));
-    for name in ["bandit", "paper, updated every 1000", "paper, first dictionary", "always mapped"]
-    {
+    for name in [
+        "bandit",
+        "paper, updated every 1000",
+        "paper, first dictionary",
+        "best with one look at each tool",
+        "always mapped",
+    ] {
         assert!(ended.stdout.lines().any(|line| line.starts_with(name)), "{}", ended.stdout);
     }
     // Without noise the two oracles are one.

@@ -119,7 +119,7 @@ fn by_size(trace: &Trace, paid: &[f64]) -> Sums {
 }
 
 /// Widths of the columns of names and of numbers.
-const NAME: usize = 28;
+const NAME: usize = 32;
 const NUMBER: usize = 12;
 
 impl fmt::Display for Comparison {
