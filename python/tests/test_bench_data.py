@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import os
 import signal
@@ -21,11 +20,6 @@ from tensorferry._bench_data import pictures
 from tensorferry._bench_data.loaders import LOADERS, random_crop
 
 COMMAND = [sys.executable, "-P", "-m", "tensorferry._bench_data", "--set", "tiny"]
-
-needs_pictures = pytest.mark.skipif(
-    importlib.util.find_spec("PIL") is None, reason="Pillow makes the pictures"
-)
-
 
 RUN_SECONDS_MAX = 600
 # A run starts a Python with torch, or with a rival, for each contestant.
@@ -96,7 +90,6 @@ def test_arrays_stand_beside_plain_copies_and_torch(
         assert [row["absent"] for row in table["rows"]] == [None] * 5
 
 
-@needs_pictures
 def test_every_loader_of_pictures_names_itself_or_says_why_not(tmp_path: Path) -> None:
     told = tables(run(tmp_path, "--only", "images"))
     assert list(told) == ["images", "images, memory"]
@@ -107,13 +100,17 @@ def test_every_loader_of_pictures_names_itself_or_says_why_not(tmp_path: Path) -
         assert table["rows"][0]["absent"] is None
 
 
-@pytest.mark.skipif(
-    importlib.util.find_spec("PIL") is not None, reason="what is said where Pillow is missing"
-)
 @pytest.mark.parametrize("workload", ["images", "consumers"])
 def test_pictures_without_pillow_are_left_out_and_it_is_said_why(
-    tmp_path: Path, workload: str
+    tmp_path: Path, workload: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    hides_pillow = tmp_path / "path" / "PIL"
+    hides_pillow.mkdir(parents=True)
+    missing = 'raise ModuleNotFoundError("hidden", name="PIL")'
+    (hides_pillow / "__init__.py").write_text(missing)
+    monkeypatch.setenv("PYTHONPATH", str(hides_pillow.parent))
+    tmp_path = tmp_path / "run"
+    tmp_path.mkdir()
     table = tables(run(tmp_path, "--only", workload))[workload]
     assert table["absent"] == "pillow is not installed; pip install pillow"
     assert table["rows"] == []
@@ -131,7 +128,6 @@ def test_a_slow_store_stands_beside_the_bound_and_the_simulator(tmp_path: Path) 
         assert row["values"]["from the store"] == [least] * 2, row["name"]
 
 
-@needs_pictures
 def test_two_consumers_are_measured_in_both_modes(tmp_path: Path) -> None:
     table = tables(run(tmp_path, "--only", "consumers"))["two consumers"]
     assert_everybody_is_told(table)
@@ -211,7 +207,6 @@ def test_a_folder_has_as_many_names_as_asked_for_and_few_files(tmp_path: Path) -
     assert len({os.stat(path).st_ino for path in files}) == 2
 
 
-@needs_pictures
 def test_a_picture_is_about_as_long_as_a_photograph_of_its_size() -> None:
     lengths = [len(pictures.jpeg(500, 375, seed)) for seed in range(4)]
     assert all(74_000 < each < 90_000 for each in lengths), lengths

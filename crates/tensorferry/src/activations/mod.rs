@@ -37,6 +37,9 @@
 //! [`Shelf`]: crate::memory::Shelf
 
 mod form;
+#[cfg(test)]
+#[cfg(loom)]
+mod loom_tests;
 mod memory;
 mod report;
 mod scratch;

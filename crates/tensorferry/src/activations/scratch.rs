@@ -20,8 +20,9 @@ use crate::size::Size;
 /// Offsets that a scratch file can have: no disk is as large.
 const FILE_BYTES_MAX: Size = Size(1 << 50);
 
-/// By how much a file grows at least, where the disk has room.
-const GROW_BYTES: u64 = 256 << 20;
+/// By how much a file grows at least, where the disk has room. In a model files are memory, made anew
+/// for every interleaving.
+const GROW_BYTES: u64 = if cfg!(loom) { 64 << 10 } else { 256 << 20 };
 
 /// The scratch files of a store. Its owner guards it.
 pub(super) struct Scratch {

@@ -15,6 +15,7 @@ use crate::error::{Error, Kind, Result};
 use crate::io::{File, Priority};
 use crate::memory::{Block, Part, Parts};
 use crate::plan::offload::{self, Place, Plan, Profile};
+use crate::sync::now;
 
 /// A planned step that stalls longer than predicted, by this share of its time, is planned anew.
 const SURPRISE: f64 = 0.10;
@@ -540,7 +541,8 @@ impl State {
             self.still_since = None;
             return Duration::ZERO;
         }
-        self.still_since.get_or_insert_with(Instant::now).elapsed()
+        let now = now();
+        now - *self.still_since.get_or_insert(now)
     }
 
     /// Lets go of restored tensors: first of those that were used and are not in use, then of those

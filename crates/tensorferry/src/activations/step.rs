@@ -12,6 +12,7 @@ use std::time::Instant;
 use super::report::{Mode, StepReport};
 use crate::error::{Error, Kind};
 use crate::plan::offload::{self, Codec, Disk, Plan, Profile, Use};
+use crate::sync::{now, seconds_since};
 
 /// What went wrong in a step, to be raised as often as somebody asks.
 #[derive(Debug, Clone)]
@@ -41,7 +42,7 @@ pub(super) struct Busy {
 impl Busy {
     pub fn begin(&mut self, count: usize) {
         if self.under_way == 0 && count > 0 {
-            self.since = Some(Instant::now());
+            self.since = Some(now());
         }
         self.under_way += count;
     }
@@ -51,12 +52,12 @@ impl Busy {
         if self.under_way == 0
             && let Some(since) = self.since.take()
         {
-            self.seconds += since.elapsed().as_secs_f64();
+            self.seconds += seconds_since(since);
         }
     }
 
     fn seconds(&self) -> f64 {
-        self.seconds + self.since.map_or(0.0, |since| since.elapsed().as_secs_f64())
+        self.seconds + self.since.map_or(0.0, |since| seconds_since(since))
     }
 }
 
@@ -112,16 +113,16 @@ struct Pass {
 
 impl Pass {
     fn begin() -> Self {
-        Self { began: Instant::now(), seconds: 0.0, stall: 0.0 }
+        Self { began: now(), seconds: 0.0, stall: 0.0 }
     }
 
     /// Compute seconds since it began.
     fn clock(&self) -> f64 {
-        (self.began.elapsed().as_secs_f64() - self.stall).max(0.0)
+        (seconds_since(self.began) - self.stall).max(0.0)
     }
 
     fn mark(&mut self) {
-        self.seconds = self.began.elapsed().as_secs_f64();
+        self.seconds = seconds_since(self.began);
     }
 
     fn compute_seconds(&self) -> f64 {
@@ -146,7 +147,7 @@ impl Step {
             read_bytes: 0,
             encoded: (0, 0.0),
             decoded: (0, 0.0),
-            began: Instant::now(),
+            began: now(),
             forward: Pass::begin(),
             backward: None,
             uses: Vec::new(),
@@ -356,7 +357,7 @@ impl Step {
 
     /// Seconds since it began.
     pub fn age(&self) -> f64 {
-        self.began.elapsed().as_secs_f64()
+        seconds_since(self.began)
     }
 
     /// Seconds that compute has waited.

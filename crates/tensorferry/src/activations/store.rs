@@ -2,7 +2,6 @@
 
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use super::form::{Compress, Element, room_beside};
@@ -16,7 +15,8 @@ use crate::io::Engine;
 use crate::memory::{ALIGNMENT, Block, Share, Shelf, process_id};
 use crate::plan::offload::{Place, Plan, Planner, Profile};
 use crate::size::Size;
-use crate::sync::{Condvar, Mutex, MutexGuard, lock, wait};
+use crate::sync::thread::JoinHandle;
+use crate::sync::{Condvar, Mutex, MutexGuard, lock, now, seconds_since, wait};
 
 /// The largest chunk: enough for the disk to be at its best.
 const CHUNK_BYTES_MAX: u64 = 4 << 20;
@@ -106,6 +106,15 @@ pub struct Saved {
 impl Store {
     /// Opens scratch files and starts workers.
     pub fn open(engine: Arc<dyn Engine>, config: Config) -> Result<Self> {
+        Self::with_workers(engine, config, THREADS)
+    }
+
+    /// With so many workers; what they stage is counted as if they were all there.
+    pub(super) fn with_workers(
+        engine: Arc<dyn Engine>,
+        config: Config,
+        workers: usize,
+    ) -> Result<Self> {
         let (chunk, staging) = staging(config.budget.0, config.compress);
         let Some(room) = config.budget.0.checked_sub(staging).filter(|room| *room > 0) else {
             return Err(Error::invalid(format!(
@@ -125,9 +134,9 @@ impl Store {
             engine,
             config,
             process: process_id(),
-            opened: Instant::now(),
+            opened: now(),
         });
-        let workers = work::start(&shared, THREADS)?;
+        let workers = work::start(&shared, workers)?;
         Ok(Self(Arc::new(Handle { shared, workers })))
     }
 
@@ -210,7 +219,7 @@ impl Store {
     /// Numbers since the store was opened.
     pub fn report(&self) -> Result<Report> {
         let shared = self.0.shared()?;
-        Ok(self.learned()?.report(shared, shared.opened.elapsed().as_secs_f64()))
+        Ok(self.learned()?.report(shared, seconds_since(shared.opened)))
     }
 
     /// What is known, the step that has just ended included.
@@ -226,7 +235,7 @@ impl Saved {
     /// The tensor's bytes, waited for at most `limit`; `None` when time is up.
     pub fn take(&self, limit: Option<Duration>) -> Result<Option<Memory>> {
         let shared = self.handle.shared()?;
-        let deadline = limit.and_then(|limit| Instant::now().checked_add(limit));
+        let deadline = limit.and_then(|limit| now().checked_add(limit));
         let mut state = lock(&shared.state);
         state.begin_backward(self.key)?;
         shared.fetch_ahead(&mut state);
@@ -235,7 +244,7 @@ impl Saved {
             if let Some(memory) = state.hand_out(self.key) {
                 return Ok(Some(memory));
             }
-            let began = Instant::now();
+            let began = now();
             let step = state.step_of(self.key)?;
             if state.is_stored(self.key) {
                 let granted;
@@ -254,7 +263,7 @@ impl Saved {
             state.hurry(self.key);
             let in_time;
             (state, in_time) = wait(&shared.changed, state, deadline);
-            state.step_mut(step).stalled(began.elapsed().as_secs_f64());
+            state.step_mut(step).stalled(seconds_since(began));
             if !in_time {
                 return Ok(None);
             }
@@ -304,7 +313,7 @@ impl Drop for Handle {
 }
 
 /// The bytes of a chunk within a budget, and of all that is staged.
-fn staging(budget: u64, compress: Compress) -> (usize, u64) {
+pub(super) fn staging(budget: u64, compress: Compress) -> (usize, u64) {
     let share = budget / STAGING_SHARE / THREADS as u64;
     let chunk = share.clamp(CHUNK_BYTES_MIN, CHUNK_BYTES_MAX) as usize / ALIGNMENT * ALIGNMENT;
     (chunk, (THREADS * (chunk + room_beside(chunk, compress))) as u64)
@@ -332,7 +341,7 @@ impl Shared {
         if bytes > self.room {
             return (state, Err(self.too_small(bytes)));
         }
-        let began = Instant::now();
+        let began = now();
         let deadline = limit.and_then(|limit| began.checked_add(limit));
         state.wanted += bytes;
         self.work.notify_all();
@@ -354,16 +363,16 @@ impl Shared {
             if state.still_for() > PATIENCE {
                 break Err(self.too_small(state.used + bytes));
             }
-            if deadline.is_some_and(|deadline| Instant::now() >= deadline) {
+            if deadline.is_some_and(|deadline| now() >= deadline) {
                 break Ok(false);
             }
-            let soon = Instant::now() + PATIENCE / 8;
+            let soon = now() + PATIENCE / 8;
             let until = deadline.map_or(soon, |deadline| deadline.min(soon));
             state = wait(&self.changed, state, Some(until)).0;
         };
         state.wanted -= bytes;
         if let Some(step) = state.steps.get_mut(&step) {
-            step.stalled(began.elapsed().as_secs_f64());
+            step.stalled(seconds_since(began));
         }
         (state, outcome)
     }

@@ -7,8 +7,6 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use std::thread::{self, JoinHandle};
-use std::time::Instant;
 
 use super::form::{self, Compress, Form, Stored, room_beside};
 use super::state::{Incoming, Origin, Outgoing};
@@ -16,7 +14,8 @@ use super::store::Shared;
 use crate::error::{Error, Kind, Result, panic_text};
 use crate::io::{Failed, Priority};
 use crate::memory::{ALIGNMENT, Block, Buffer, Part, complete};
-use crate::sync::{lock, wait};
+use crate::sync::thread::{self, JoinHandle};
+use crate::sync::{lock, now, seconds_since, wait};
 
 /// Chunks under way at once.
 pub(super) const THREADS: usize = 4;
@@ -108,9 +107,9 @@ fn put_out(shared: &Shared, desk: &mut Desk, write: &Outgoing) -> Result<()> {
     let start = write.chunk * shared.chunk_bytes;
     let from = &block[start..block.len().min(start + shared.chunk_bytes)];
     let mut staging = desk.staging()?;
-    let began = Instant::now();
+    let began = now();
     let stored = form::store(from, element, compress, &mut staging, &mut desk.beside)?;
-    let (raw, seconds) = (from.len() as u64, began.elapsed().as_secs_f64());
+    let (raw, seconds) = (from.len() as u64, seconds_since(began));
     drop(block);
 
     let padded = stored.len.next_multiple_of(ALIGNMENT);
@@ -166,9 +165,9 @@ fn read_raw(shared: &Shared, from: &Origin, stored: &Stored, mut part: Part) -> 
     }
     let read = shared.engine.read(&from.file, from.offset, part.into(), from.priority);
     let bytes = read.wait().map_err(|failed| failed.error)?;
-    let began = Instant::now();
+    let began = now();
     form::check(stored, &bytes)?;
-    Ok(began.elapsed().as_secs_f64())
+    Ok(seconds_since(began))
 }
 
 impl Desk {
@@ -204,11 +203,11 @@ impl Desk {
         let block = Block::from(self.staging()?).narrow(0..padded)?;
         self.back(shared.engine.read(&from.file, from.offset, block, from.priority).wait())?;
         let staging = self.staging()?;
-        let began = Instant::now();
+        let began = now();
         let (read, into) = (&staging[..stored.len], part.as_mut().unwrap_or_default());
         let outcome = form::check(stored, read)
             .and_then(|()| form::restore(stored, read, into, &mut self.beside));
         self.staging = Some(staging);
-        outcome.map(|()| began.elapsed().as_secs_f64())
+        outcome.map(|()| seconds_since(began))
     }
 }

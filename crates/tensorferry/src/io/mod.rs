@@ -25,6 +25,9 @@ mod driver;
 mod faulty;
 mod file;
 mod flight;
+#[cfg(test)]
+#[cfg(loom)]
+pub(crate) mod immediate;
 mod inbox;
 mod memory;
 mod meter;

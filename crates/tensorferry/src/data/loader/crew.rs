@@ -1,33 +1,29 @@
 //! The threads of a process that load and prepare, for all consumers.
 //!
-//! There is one lock. Under it, a thread asks the lines for the most urgent task, and afterwards tells
-//! the line what became of it; between the two it works without the lock. A thread that finds nothing
-//! sleeps until somebody brings work: a batch was submitted, a sample was loaded, or a batch was
-//! taken, so that the window moved.
+//! There is one lock, around the [roster](super::roster). Under it, a thread takes the most urgent
+//! task, and afterwards tells what became of it; between the two it works without the lock.
 //!
-//! *Whose task?* That of the line with the fewest batches ready, then of the one served least: the
-//! consumer that would wait first is helped first. *Which kind?* Loading, as long as fewer threads
-//! load for the line than [planned](super::roles); then preparing; then, unless the split is static,
-//! whatever there is, so that no thread is idle while there is work.
+//! *Who is woken?* A thread that finds no task rests. Whoever changes the roster wakes one that rests,
+//! if there is a task then: it brought a batch, took one, so that the window moved, left, or took a
+//! task and goes to work, or ends. Who was woken does the same when it has a task. So nobody rests
+//! while there is a task that may be taken, and nobody is woken for none.
 //!
 //! Threads are made when the first run needs them. They are never waited for: one may be stuck in a
 //! read from a source that stalls. A closed crew takes no more tasks, and its threads end by
 //! themselves.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::thread;
 use std::time::Instant;
 
 use super::config::Mode;
 use super::line::{Line, Task, What};
-use super::roles::{Kind, Roles};
+use super::roster::{Done, Outcome, Roster};
 use super::work::Work;
 use crate::data::recipe::Scratch;
 use crate::error::{self, Error, Result};
 use crate::memory::process_id;
 use crate::plan::threads::Machine;
-use crate::sync::{Condvar, Mutex, MutexGuard, lock, wait};
+use crate::sync::{Condvar, Mutex, MutexGuard, lock, now, seconds_since, thread, wait};
 
 /// Threads that load and prepare, for all loaders of a process.
 pub struct Crew {
@@ -35,93 +31,65 @@ pub struct Crew {
     process: u32,
 }
 
-pub(super) struct Shared {
-    state: Mutex<State>,
+struct Shared {
+    roster: Mutex<Roster>,
+    /// Rung for a thread that rests, when there is a task.
     work: Condvar,
-}
-
-/// Lines and threads, guarded by the crew's lock.
-pub(super) struct State {
-    lines: Vec<Line>,
-    roles: Roles,
-    /// Threads that were made.
-    made: usize,
-    /// Threads at work, by line. One that is held up by a store may be so long after its line is gone.
-    hands: BTreeMap<u64, usize>,
-    /// Threads that load now, and that prepare now.
-    loading: usize,
-    preparing: usize,
-    next_line: u64,
-    closed: bool,
 }
 
 impl Crew {
     /// A crew of so many threads.
     pub fn new(threads: usize, mode: Mode) -> Result<Arc<Self>> {
-        if threads == 0 {
+        let cores = std::thread::available_parallelism().map_or(1, usize::from);
+        Self::on(Machine { threads, cores }, mode)
+    }
+
+    pub(super) fn on(machine: Machine, mode: Mode) -> Result<Arc<Self>> {
+        if machine.threads == 0 {
             return Err(Error::invalid("a crew needs at least one thread"));
         }
-        let cores = thread::available_parallelism().map_or(1, usize::from);
-        let state = State {
-            lines: Vec::new(),
-            roles: Roles::new(mode, Machine { threads, cores }),
-            made: 0,
-            hands: BTreeMap::new(),
-            loading: 0,
-            preparing: 0,
-            next_line: 0,
-            closed: false,
-        };
-        let shared = Shared { state: Mutex::new(state), work: Condvar::new() };
-        Ok(Arc::new(Self { shared: Arc::new(shared), process: process_id() }))
+        let roster = Mutex::new(Roster::new(mode, machine));
+        let shared = Arc::new(Shared { roster, work: Condvar::new() });
+        Ok(Arc::new(Self { shared, process: process_id() }))
     }
 
     /// Has so many threads from now on, or more if it had more. Who works goes on.
     pub fn grow(&self, threads: usize) -> Result<()> {
-        let mut state = self.lock()?;
-        if threads <= state.roles.machine.threads {
-            return Ok(());
+        let mut roster = self.lock()?;
+        roster.grow(threads);
+        if roster.has_threads() {
+            self.man(&mut roster)?;
         }
-        state.roles.machine.threads = threads;
-        state.replan();
-        if state.made > 0 { self.man(&mut state) } else { Ok(()) }
+        self.shared.release(roster);
+        Ok(())
     }
 
     /// A new consumer.
     pub(super) fn join(&self, work: Arc<Work>, epoch: u32) -> Result<u64> {
-        let mut state = self.lock()?;
-        let id = state.next_line;
-        state.next_line += 1;
-        state.lines.push(Line::new(id, work, epoch));
-        state.replan();
-        self.man(&mut state)?;
-        Ok(id)
+        let mut roster = self.lock()?;
+        let id = roster.join(work, epoch);
+        let manned = self.man(&mut roster);
+        if manned.is_err() {
+            roster.leave(id);
+        }
+        self.shared.release(roster);
+        manned.map(|()| id)
     }
 
     /// A consumer is gone; what is under way for it is dropped when it is done, and who waits for it
     /// is woken.
     pub(super) fn leave(&self, id: u64) {
-        if let Ok(mut state) = self.lock() {
-            let Ok(line) = state.line(id) else { return };
-            line.ready.notify_all();
-            state.lines.retain(|line| line.id != id);
-            state.replan();
-            drop(state);
-            self.shared.work.notify_all();
+        if let Ok(mut roster) = self.lock() {
+            roster.leave(id);
+            self.shared.release(roster);
         }
     }
 
     pub(super) fn submit(&self, id: u64, indices: &[u32]) -> Result<()> {
-        let mut state = self.lock()?;
-        let line = state.line(id)?;
-        let first = line.open_batches() == 0;
-        line.submit(indices);
-        if first {
-            state.replan();
-            self.man(&mut state)?;
-        }
-        drop(state);
-        self.shared.work.notify_all();
+        let mut roster = self.lock()?;
+        roster.submit(id, indices)?;
+        self.man(&mut roster)?;
+        self.shared.release(roster);
         Ok(())
     }
 
@@ -137,20 +105,17 @@ impl Crew {
         deadline: Option<Instant>,
         mut take: impl FnMut(&mut Line) -> Option<T>,
     ) -> Result<Option<T>> {
-        let mut state = self.lock()?;
+        let mut roster = self.lock()?;
         loop {
-            let line = state.line(id)?;
+            let line = roster.line(id)?;
             if let Some(taken) = take(line) {
-                // The window has moved: there may be work for everybody.
-                let State { lines, roles, .. } = &mut *state;
-                roles.taken(lines);
-                drop(state);
-                self.shared.work.notify_all();
+                roster.taken();
+                self.shared.release(roster);
                 return Ok(Some(taken));
             }
             let ready = Arc::clone(&line.ready);
             let in_time;
-            (state, in_time) = wait(&ready, state, deadline);
+            (roster, in_time) = wait(&ready, roster, deadline);
             if !in_time {
                 return Ok(None);
             }
@@ -158,25 +123,24 @@ impl Crew {
     }
 
     /// Locks, unless this process was forked from the one that has the threads.
-    fn lock(&self) -> Result<MutexGuard<'_, State>> {
+    fn lock(&self) -> Result<MutexGuard<'_, Roster>> {
         if self.process != process_id() {
             let message = "this loader was made before the fork, and its threads are not here; make \
                            a new one in this process";
             return Err(Error::new(error::Kind::Closed, message));
         }
-        Ok(lock(&self.shared.state))
+        Ok(lock(&self.shared.roster))
     }
 
-    /// Starts the threads that are missing, and others for those that a line which is gone still holds
-    /// up.
-    fn man(&self, state: &mut State) -> Result<()> {
-        while state.made - state.lost() < state.roles.machine.threads {
+    /// Starts the threads that are missing.
+    fn man(&self, roster: &mut Roster) -> Result<()> {
+        while roster.lacks_threads() {
             let shared = Arc::clone(&self.shared);
             let builder = thread::Builder::new().name("ferry-data".into());
             match builder.spawn(move || work_until_closed(&shared)) {
-                Ok(_) => state.made += 1,
+                Ok(_) => roster.made_one(),
                 // Fewer threads are slower; none at all would never finish.
-                Err(_) if state.made > 0 => return Ok(()),
+                Err(_) if roster.has_threads() => return Ok(()),
                 Err(error) => return Err(Error::from_io(error, "can't start a thread")),
             }
         }
@@ -186,138 +150,57 @@ impl Crew {
 
 impl Drop for Crew {
     fn drop(&mut self) {
-        if let Ok(mut state) = self.lock() {
-            state.closed = true;
-            state.lines.clear();
-            drop(state);
+        if let Ok(mut roster) = self.lock() {
+            roster.close();
+            drop(roster);
             self.shared.work.notify_all();
         }
     }
 }
 
-impl State {
-    fn line(&mut self, id: u64) -> Result<&mut Line> {
-        let line = self.lines.iter_mut().find(|line| line.id == id);
-        line.ok_or_else(|| Error::new(error::Kind::Closed, "this run of the loader is over"))
-    }
-
-    /// Threads at work for lines that are gone.
-    fn lost(&self) -> usize {
-        let gone = |id: &u64| self.lines.iter().all(|line| line.id != *id);
-        self.hands.iter().filter(|(id, _)| gone(id)).map(|(_, hands)| hands).sum()
-    }
-
-    /// A thread has come back from a task; whether it is one too many now.
-    fn come_back(&mut self, id: u64) -> bool {
-        if let Some(hands) = self.hands.get_mut(&id) {
-            *hands -= 1;
-            if *hands == 0 {
-                self.hands.remove(&id);
-            }
+impl Shared {
+    /// Lets go of a roster that has changed: if there is a task now, one who rests is woken for it.
+    fn release(&self, roster: MutexGuard<'_, Roster>) {
+        let has_task = roster.has_task();
+        drop(roster);
+        if has_task {
+            self.work.notify_one();
         }
-        let surplus = self.made - self.lost() > self.roles.machine.threads;
-        self.made -= usize::from(surplus);
-        surplus
-    }
-
-    fn replan(&mut self) {
-        self.roles.plan(&self.lines);
-    }
-
-    /// The most urgent task, if a thread may take one now.
-    fn choose(&mut self) -> Option<Task> {
-        let places = self.by_urgency();
-        let roles = &self.roles;
-        let in_role = |(at, line): &(usize, &Line)| roles.may_load(*at, line) && line.can_load();
-        if let Some(at) = self.find(&places, in_role) {
-            return self.load(at);
-        }
-        if roles.may_prepare(self.preparing)
-            && let Some(at) = self.find(&places, |(_, line)| line.can_prepare())
-        {
-            let task = self.lines[at].next_prepare()?;
-            self.preparing += 1;
-            return Some(Task { beside: self.preparing, ..task });
-        }
-        let help = self.roles.may_help().then(|| self.find(&places, |(_, line)| line.can_load()));
-        self.load(help.flatten()?)
-    }
-
-    /// Places of lines, the one that is served next first: whose consumer would wait first, or, where
-    /// nobody is to be preferred, who was served least.
-    fn by_urgency(&self) -> Vec<usize> {
-        let mut places: Vec<_> = (0..self.lines.len()).collect();
-        let even = self.roles.mode == Mode::Static;
-        places.sort_by_key(|at| {
-            let line = &self.lines[*at];
-            (if even { 0 } else { line.ready_batches() }, line.served)
-        });
-        places
-    }
-
-    fn find(&self, places: &[usize], fits: impl Fn(&(usize, &Line)) -> bool) -> Option<usize> {
-        let lines = places.iter().map(|at| (*at, &self.lines[*at]));
-        lines.into_iter().find(|line| line.1.has_hands() && fits(line)).map(|(at, _)| at)
-    }
-
-    fn load(&mut self, at: usize) -> Option<Task> {
-        let task = self.lines[at].next_load()?;
-        self.loading += 1;
-        Some(Task { beside: self.loading, ..task })
     }
 }
 
 fn work_until_closed(shared: &Shared) {
     let mut scratch = Scratch::default();
-    let mut state = lock(&shared.state);
-    while !state.closed {
-        let Some(task) = state.choose() else {
-            (state, _) = wait(&shared.work, state, None);
+    let mut roster = lock(&shared.roster);
+    while !roster.is_closed() {
+        let Some(task) = roster.take() else {
+            (roster, _) = wait(&shared.work, roster, None);
             continue;
         };
-        let id = task.line;
-        *state.hands.entry(id).or_default() += 1;
-        drop(state);
-        state = carry_out(shared, task, &mut scratch);
-        if state.come_back(id) {
-            // It may have been what others waited for: it was counted among those who prepare.
-            shared.work.notify_all();
-            return;
+        shared.release(roster);
+        let done = carry_out(task, &mut scratch);
+        roster = lock(&shared.roster);
+        if roster.done(done) {
+            // What it has made possible is for others to do.
+            return shared.release(roster);
         }
     }
 }
 
-/// Does a task without the lock, and tells its line with it.
-fn carry_out<'a>(shared: &'a Shared, task: Task, scratch: &mut Scratch) -> MutexGuard<'a, State> {
-    let Task { line: id, ticket, index, now, beside, work, what } = task;
-    let began = Instant::now();
-    let bytes = work.source.bytes(index as usize);
-    match what {
-        What::Load => {
-            let loaded = work.load(index, now);
-            let mut state = lock(&shared.state);
-            state.loading -= 1;
-            let seconds = began.elapsed().as_secs_f64();
-            state.roles.observe(Kind::Load, bytes, beside, seconds);
-            if let Ok(line) = state.line(id) {
-                line.loaded((ticket, index), loaded, seconds);
-                shared.work.notify_one();
-            }
-            state
-        }
+/// Does a task, without the lock.
+fn carry_out(task: Task, scratch: &mut Scratch) -> Done {
+    let Task { line, ticket, index, now: moment, beside, work, what } = task;
+    let began = now();
+    let outcome = match what {
+        What::Load => Outcome::Loaded(work.load(index, moment)),
         What::Prepare { loaded, making } => {
-            let (prepared, spent) =
-                work.prepare((index, now), &loaded, (&making, ticket.slot), scratch);
+            let slot = (&*making, ticket.slot);
+            let (prepared, spent) = work.prepare((index, moment), &loaded, slot, scratch);
             // Whoever takes the batch must be the only one who has it.
             drop((loaded, making));
-            let mut state = lock(&shared.state);
-            state.preparing -= 1;
-            let seconds = began.elapsed().as_secs_f64();
-            state.roles.observe(Kind::Prepare, bytes, beside, seconds);
-            if let Ok(line) = state.line(id) {
-                line.prepared((ticket, index), prepared, spent);
-            }
-            state
+            Outcome::Prepared(prepared, spent)
         }
-    }
+    };
+    let (bytes, seconds) = (work.source.bytes(index as usize), seconds_since(began));
+    Done { line, ticket, index, bytes, beside, seconds, outcome }
 }

@@ -28,8 +28,12 @@ mod alone;
 mod config;
 mod crew;
 mod line;
+#[cfg(test)]
+#[cfg(loom)]
+mod loom_tests;
 mod open;
 mod roles;
+mod roster;
 mod run;
 mod tally;
 mod work;

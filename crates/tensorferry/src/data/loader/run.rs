@@ -9,7 +9,7 @@ use super::open::Fault;
 use super::work::Work;
 use crate::data::batch::Batch;
 use crate::error::{Error, Result};
-use crate::sync::{Mutex, lock};
+use crate::sync::{Mutex, lock, now};
 use crate::trace;
 
 /// One epoch of one consumer: batches are submitted, and come out in that order.
@@ -57,9 +57,9 @@ impl Run {
     /// which is no reason to wait again.
     pub fn next(&self, limit: Option<Duration>) -> Result<Option<Handed>> {
         let _span = trace::span("data", "wait for a batch");
-        let now = Instant::now();
-        let (asked, busy) = self.asked(now);
-        let deadline = limit.and_then(|limit| now.checked_add(limit));
+        let began = now();
+        let (asked, busy) = self.asked(began);
+        let deadline = limit.and_then(|limit| began.checked_add(limit));
         let taken = self.crew.wait_for(self.line, deadline, |line| {
             if line.open_batches() == 0 {
                 return Some(None);
@@ -73,7 +73,7 @@ impl Run {
         let (batch, faults) = taken.ok_or_else(|| Error::invalid(message))?;
         let samples = batch.as_ref().ok().and_then(Option::as_ref);
         let samples = samples.map_or(0, |batch| batch.indices.len());
-        let handed_over = Instant::now();
+        let handed_over = now();
         self.work.tally.handed_over(samples, handed_over - asked, busy);
         self.work.tally.bad(faults.len());
         *lock(&self.clock) = Clock { handed_over: Some(handed_over), asked: None };
