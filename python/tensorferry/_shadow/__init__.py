@@ -1,0 +1,33 @@
+"""Layers, their places and their gradients in a training loop; the bytes are the core's.
+
+::
+
+    module called ──► runtime ──► engine.enter ──► parameters point to device or home ──► torch computes
+                         │                                                                     │
+                         ├── saved: what autograd keeps of a parameter is its name             │
+                         ├── backward: marks at the outputs of layers say where backward is ◄──┘
+                         ├── gradients: leave for their homes, come back as ``.grad``
+                         └── updates: on arrival, or in ``optimizer.step()``
+
+===========================================  ===================
+what                                         file
+===========================================  ===================
+host memory of parameters and gradients      ``homes.py``
+who moves as a whole                         ``layers.py``
+layers and a plan on the device              ``course.py``
+what autograd saves                          ``saved.py``
+where backward is                            ``backward.py``
+gradients on their way                       ``gradients.py``
+who updates, and when                        ``updates.py``
+seconds of layers                            ``clock.py``
+what is planned with                         ``profile.py``
+an iteration                                 ``runtime.py``
+===========================================  ===================
+
+*States.* A runtime discovers layers in its first iteration, profiles a few, then runs a plan, which it
+makes once more from what it measures in the first planned iterations. It starts again where a module
+is called that never was, or other parameters need gradients.
+
+*Ownership.* Between iterations every parameter points to its home. Who enters a layer points its
+parameters elsewhere, and points them back when it leaves.
+"""

@@ -1,0 +1,350 @@
+"""An iteration of a shadowed model, from the first layer of forward to the last step.
+
+Modules tell when they are called, nodes of the graph where backward is, parameters when they have
+gradients, and the optimizer when it steps. All of it comes together here, in the thread that trains.
+"""
+
+from __future__ import annotations
+
+import json
+import weakref
+from collections import deque
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from statistics import median
+from typing import Any
+
+import torch
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+from torch.utils._pytree import tree_leaves
+
+from tensorferry import _lib
+from tensorferry._errors import Error, Unsupported
+from tensorferry._shadow.backward import Backward, current_task
+from tensorferry._shadow.clock import Clock, Times
+from tensorferry._shadow.course import Course
+from tensorferry._shadow.entered import Stack
+from tensorferry._shadow.gradients import Gradients
+from tensorferry._shadow.homes import Homes, Slot
+from tensorferry._shadow.layers import Layer, layers_of
+from tensorferry._shadow.profile import Machine, gradient_bytes, profile_of, shared_by_elements
+from tensorferry._shadow.saved import Hooks, Live, Named
+from tensorferry._shadow.updates import Update, Updates
+
+REPLAN_AFTER = 3
+"""Planned iterations, after which their seconds replace the profiled ones."""
+MEASURED_MAX = 50
+"""Iterations of which the median is shown."""
+
+Planning = Callable[[str], str]
+"""A plan for a profile, both JSON."""
+
+
+@dataclass(frozen=True)
+class Wishes:
+    """What the user asked for."""
+
+    planner: str
+    gradient_reserve: float | int
+    """A share of all gradients, or bytes."""
+    update: Update
+    profile_steps: int
+
+
+class Graph:
+    """Lives as long as the graph of a forward does: its nodes hold it."""
+
+
+class Runtime:
+    """Everything about one wrapped model that changes."""
+
+    def __init__(
+        self,
+        engine: _lib.Shadow,
+        module: nn.Module,
+        optimizer: torch.optim.Optimizer,
+        wishes: Wishes,
+        planning: Planning | None,
+    ) -> None:
+        self.engine = engine
+        self._module = module
+        self._wishes = wishes
+        self._planning = planning or self._plan_by_core
+        named = [(name, p) for name, p in module.named_parameters() if p.numel() > 0]
+        self._homes = Homes(engine, named)
+        self.clock = Clock()
+        self.updates = Updates(engine, optimizer, self._homes.slots, wishes.update, self._stepped)
+        self._stack = Stack(engine, self.clock, self)
+        self.backward = Backward(engine, self.clock, self._backward_ended)
+        self._gradients = Gradients(engine, self.backward, self.updates)
+        self._hooks = self._hook_modules()
+        self._called: dict[nn.Module, None] = {}
+        self._machine: Machine | None = None
+        self.iterations = 0
+        self._inside = False
+        self._active = False
+        self._graph: weakref.ref[Graph] | None = None
+        self._version = 0
+        self._forget()
+
+    # -- stages --
+
+    def _forget(self) -> None:
+        """Layers are to be discovered, again or for the first time."""
+        self.course = Course([])
+        self.live: Live | None = Live()
+        self.profile: str | None = None
+        self.profiled: list[Times] = []
+        self.measured: deque[Times] = deque(maxlen=MEASURED_MAX)
+        self._replanned = False
+        self._is_stale = True
+        self._trained = self._trainable()
+
+    @property
+    def stage(self) -> str:
+        """``discovering``, ``profiling`` or ``planned``."""
+        if self.course.plan is not None:
+            return "planned"
+        return "profiling" if self.course.layers else "discovering"
+
+    def _advance(self) -> None:
+        """Between iterations: the next stage, if it is time for it."""
+        if self._trained != self._trainable():
+            self._forget()
+        if self._is_stale and self._called:
+            self._forget()
+            self.course = Course(layers_of(self._module, list(self._called), self._homes))
+            self._is_stale = False
+        planned = self.course.plan is not None
+        if not planned and len(self.profiled) >= self._wishes.profile_steps:
+            self._install(self.profiled)
+        elif planned and not self._replanned and len(self.measured) >= REPLAN_AFTER:
+            self._replanned = True
+            self._install(list(self.measured))
+            self.measured.clear()
+
+    def _install(self, times: list[Times]) -> None:
+        self.updates.decide()
+        self._homes.make_landings()
+        if self._machine is None:
+            self._machine = Machine.measured(self.engine)
+        profile = profile_of(
+            self.course.layers, self._machine, times, self._update_seconds(), self._work_bytes()
+        )
+        plan = self._planning(profile)
+        self.course.install(self.engine, plan, profile)
+        self.profile = profile
+
+    def _plan_by_core(self, profile: str) -> str:
+        reserve = self._wishes.gradient_reserve
+        if isinstance(reserve, float):
+            reserve = round(reserve * gradient_bytes(profile))
+        return self.engine.plan(profile, reserve, self._wishes.planner)
+
+    def _update_seconds(self) -> dict[int, float]:
+        """By layer, beside backward; those in ``step()`` come on top of any plan."""
+        if not self.updates.on_arrival:
+            return {}
+        if self.course.plan is not None:
+            layers = json.loads(self.engine.last())["layers"]
+            return {index: spans["update"] for index, spans in enumerate(layers)}
+        seconds = median(each.step_seconds for each in self.profiled)
+        return shared_by_elements(self.course.layers, seconds)
+
+    def _work_bytes(self) -> int:
+        """On the device whatever the plan: saved activations, buffers, the largest gradient."""
+        if self.live is not None:
+            self._saved_bytes = self.live.peak
+            self.live = None
+        buffers = sum(buffer.nbytes for buffer in self._module.buffers())
+        largest = max((slot.nbytes for slot in self._homes.slots), default=0)
+        return self._saved_bytes + buffers + largest
+
+    def _trainable(self) -> list[bool]:
+        return [slot.parameter.requires_grad for slot in self._homes.slots]
+
+    # -- forward --
+
+    @contextmanager
+    def forward(self) -> Iterator[None]:
+        """Around a forward of the model."""
+        if self._inside or current_task() >= 0:
+            # Recomputed within a backward, or called by itself.
+            yield
+            return
+        self.updates.refuse_unstepped("a forward")
+        self._begin()
+        self._inside = True
+        hooks = Hooks(self)
+        try:
+            yield
+        except BaseException:
+            self._inside = False
+            self._stack.unwind(self.course)
+            self._end()
+            raise
+        finally:
+            self._inside = False
+            hooks.remove()
+
+    def forward_ended(self, output: Any) -> None:
+        """Its output is known: the iteration goes on if that has a graph."""
+        if self._inside or current_task() >= 0:
+            return
+        nodes = _nodes(output)
+        if nodes:
+            graph = Graph()
+            self._graph = weakref.ref(graph)
+            for node in nodes:
+                node.register_prehook(partial(self._mark, None, graph))
+        elif self._graph is None or self._graph() is None:
+            self._end()
+
+    def _begin(self) -> None:
+        if self.backward.runs:
+            self._abandon_backward()
+        self._homes.take_back()
+        version = sum(slot.parameter._version for slot in self._homes.slots)
+        alive = self._graph is not None and self._graph() is not None
+        if self._active and (not alive or version != self._version):
+            self._end()
+        if self._active:
+            return
+        self._advance()
+        self._gradients.watch(self._homes.slots)
+        self._gradients.waits_for_each = in_ddp = _is_in_ddp()
+        if in_ddp:
+            self._refuse_ddp()
+        self._version = version
+        self._active = True
+        if self.course.plan is not None:
+            self._gradients.course = self.course
+            self.engine.begin()
+        self.clock.begin()
+
+    def _refuse_ddp(self) -> None:
+        if self.updates.on_arrival or self._wishes.update == "arrival":
+            raise Unsupported(
+                "gradients of DistributedDataParallel are averaged before a step, which "
+                'update="arrival" can\'t wait for; pass update="step"'
+            )
+        self.updates.object("the model is in DistributedDataParallel")
+
+    def _end(self) -> None:
+        """The iteration is over, whether it came to a backward or not."""
+        self._active = False
+        self._graph = None
+        self._gradients.course = None
+        self.clock.stop()
+        if self.course.plan is not None:
+            self.engine.end()
+
+    # -- layers --
+
+    def _hook_modules(self) -> list[torch.utils.hooks.RemovableHandle]:
+        hooks = []
+        for module in self._module.modules():
+            if any(True for _ in module.parameters()):
+                hooks.append(module.register_forward_pre_hook(self._before_module, prepend=True))
+                hooks.append(module.register_forward_hook(self._after_module, always_call=True))
+        return hooks
+
+    def _before_module(self, module: nn.Module, arguments: tuple[Any, ...]) -> None:
+        recomputed = current_task() >= 0
+        if not (self._inside or recomputed):
+            return
+        if module not in self._called:
+            self._called[module] = None
+            self._is_stale = True
+        layer = self.course.of_module.get(module)
+        if layer is None:
+            return
+        nbytes = layer.forward_bytes(arguments)
+        if not recomputed:
+            self.clock.start(layer.index, backward=False)
+            self.clock.read(layer.index, False, nbytes)
+        self._stack.enter(layer, self.course, nbytes)
+
+    def _after_module(self, module: nn.Module, _: Any, output: Any) -> None:
+        layer = self._stack.leave(module, self.course)
+        if layer is not None:
+            for node in _nodes(output):
+                node.register_prehook(partial(self._mark, layer, None))
+
+    def find(self, tensor: torch.Tensor) -> tuple[Layer, Slot] | None:
+        """Whose bytes a tensor shows."""
+        return self.course.find(tensor, self._stack.layers())
+
+    # -- backward --
+
+    def _mark(self, layer: Layer | None, _: Graph | None, __: Any) -> None:
+        self.backward.mark(None if layer is None else self._index(layer))
+
+    def _index(self, layer: Layer) -> int | None:
+        """None for a layer of before the last discovery."""
+        return layer.index if self.course.of_module.get(layer.module) is layer else None
+
+    def place(self, named: Named) -> torch.Tensor:
+        """Where a saved parameter is now, for a kernel of backward."""
+        if not self.backward.touch() or self._index(named.layer) is None:
+            return named.slot.home
+        if self._gradients.was_seen(named.slot):
+            self.updates.object(f"{named.slot.name} is read after its gradient was made")
+        index = named.layer.index
+        self.clock.read(index, True, named.nbytes)
+        if self.course.plan is None or not self.backward.enter(index, named.nbytes):
+            return named.slot.home
+        return self.course.on_device(named.layer, named.slot)
+
+    def _backward_ended(self) -> None:
+        self._gradients.finish()
+        was_active = self._active
+        self._end()
+        if was_active:
+            self.iterations += 1
+            times = self.measured if self.course.plan is not None else self.profiled
+            if self.course.layers:
+                times.append(self.clock.times)
+        self.updates.backward_ended()
+
+    def _abandon_backward(self) -> None:
+        try:
+            self.backward.reset()
+        except Error:
+            # It has failed already, perhaps for this very reason.
+            pass
+        self._gradients.abandon()
+
+    def _stepped(self, seconds: float) -> None:
+        if self._active:
+            self._end()
+        self.clock.stepped(seconds)
+
+    # -- the end --
+
+    def close(self) -> None:
+        """Takes every hook away; parameters and gradients are plain tensors again."""
+        self.updates.refuse_unstepped("close()")
+        if self._active:
+            self._end()
+        for hook in self._hooks:
+            hook.remove()
+        self._gradients.unwatch()
+        self.updates.close()
+        self._homes.give_back()
+        self.engine.close()
+
+
+def _nodes(output: Any) -> list[torch.autograd.graph.Node]:
+    """The nodes of the graph that made what a module returned."""
+    if isinstance(output, torch.Tensor):
+        return [] if output.grad_fn is None else [output.grad_fn]
+    tensors = (leaf for leaf in tree_leaves(output) if isinstance(leaf, torch.Tensor))
+    return list(dict.fromkeys(leaf.grad_fn for leaf in tensors if leaf.grad_fn is not None))
+
+
+def _is_in_ddp() -> bool:
+    return DistributedDataParallel._get_active_ddp_module() is not None
