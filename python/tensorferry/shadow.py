@@ -203,9 +203,7 @@ def _refuse_wrapped(module: nn.Module) -> None:
         )
 
 
-def _add_prefix(
-    _: nn.Module, state_dict: dict[str, Any], prefix: str, *__: Any
-) -> None:
+def _add_prefix(_: nn.Module, state_dict: dict[str, Any], prefix: str, *__: Any) -> None:
     """When a module around this one loads: our child is called ``module``, its keys are not."""
     for key in [key for key in state_dict if key.startswith(prefix)]:
         state_dict[prefix + PREFIX + key[len(prefix) :]] = state_dict.pop(key)

@@ -1,7 +1,7 @@
 """Where backward is: which layer's it is now, and when all of it has ended.
 
-A node of the graph that made a layer's output says that the layer's backward starts, and so that the
-one before has ended. The end of backward is told by autograd; a backward within a backward
+A node of the graph that made a layer's output says that the layer's backward starts, and so that
+the one before has ended. The end of backward is told by autograd; a backward within a backward
 (``torch.utils.checkpoint`` with ``use_reentrant``) ends before the one around it.
 """
 
@@ -39,17 +39,19 @@ class Backward:
             return False
         if task not in self._tasks:
             self._tasks.add(task)
-            queue = torch.autograd.Variable._execution_engine.queue_callback  # type: ignore[attr-defined]
+            queue = torch.autograd.Variable._execution_engine.queue_callback
             queue(partial(self._task_ended, task))
         return True
 
-    def mark(self, layer: int | None) -> None:
-        """This layer's backward starts."""
+    def mark(self, layer: int | None) -> bool:
+        """Backward is at the output of this layer; whether that is news."""
         self.touch()
-        if layer is not None and layer != self._current:
-            self.close()
-            self._clock.start(layer, backward=True)
-            self._current = layer
+        if layer is None or layer == self._current:
+            return False
+        self.close()
+        self._clock.start(layer, backward=True)
+        self._current = layer
+        return True
 
     def enter(self, layer: int, nbytes: int) -> bool:
         """A kernel is going to read so much of a layer; whether it is on the device."""

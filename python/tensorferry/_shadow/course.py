@@ -21,11 +21,9 @@ class Course:
         self.layers = layers
         self.of_module: dict[nn.Module, Layer] = {layer.module: layer for layer in layers}
         self.owner: dict[Slot, tuple[Layer, int]] = {}
-        self.users: dict[Slot, list[Layer]] = {}
         for layer in layers:
             for position, slot in enumerate(layer.slots):
                 self.owner.setdefault(slot, (layer, position))
-                self.users.setdefault(slot, []).append(layer)
         self.plan: dict[str, Any] | None = None
         self._device: list[list[torch.Tensor] | None] = [None] * len(layers)
         self._copies: dict[int, tuple[Layer, Slot]] = {}
@@ -69,7 +67,9 @@ class Course:
         return self.owner[slot][0], slot
 
 
-def _slices(layer: Layer) -> tuple[list[tuple[_lib.Home, int, int]], list[tuple[_lib.Home, int, int]]]:
+def _slices(
+    layer: Layer,
+) -> tuple[list[tuple[_lib.Home, int, int]], list[tuple[_lib.Home, int, int]]]:
     none = [(slot.slice[0], 0, 0) for slot in layer.slots]
     return (
         [slot.slice for slot in layer.slots],

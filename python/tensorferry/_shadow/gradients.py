@@ -106,10 +106,8 @@ class Gradients:
             return
         _check(slot, gradient)
         assert self.course is not None
-        layers = self.course.users[slot] if self._updates.on_arrival else []
-        for index in {self._owner(slot)[0], *(layer.index for layer in layers)}:
-            if not self._backward.is_open(index):
-                self._backward.enter(index, 0)
+        if not self._backward.is_open(self._owner(slot)[0]):
+            self._backward.enter(self._owner(slot)[0], 0)
         if gradient.stride() != slot.home.stride():
             gradient = torch.empty_like(slot.home).copy_(gradient)
         self._engine.gradient(*self._owner(slot), gradient.data_ptr(), gradient.nbytes)

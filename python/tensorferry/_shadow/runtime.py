@@ -281,7 +281,10 @@ class Runtime:
     # -- backward --
 
     def _mark(self, layer: Layer | None, _: Graph | None, __: Any) -> None:
-        self.backward.mark(None if layer is None else self._index(layer))
+        index = None if layer is None else self._index(layer)
+        if self.backward.mark(index) and index is not None and self.course.plan is not None:
+            # From here on it writes gradients, if it does so in place.
+            self.backward.enter(index, 0)
 
     def _index(self, layer: Layer) -> int | None:
         """None for a layer of before the last discovery."""

@@ -175,5 +175,3 @@ def ours_are_on_top() -> bool:
 
 def _has_storage(tensor: torch.Tensor) -> bool:
     return tensor.layout is torch.strided and type(tensor) in (torch.Tensor, torch.nn.Parameter)
-
-

@@ -1,0 +1,46 @@
+"""Losses and parameters are those of plain training, bit for bit, wherever parameters are."""
+
+from __future__ import annotations
+
+import functools
+
+import pytest
+from shadow_cases import MIXES, MODELS, Trained, assert_same, forced, shadowed, trained
+
+import tensorferry as ferry
+
+
+@functools.cache
+def plain(name: str) -> Trained:
+    return trained(*MODELS[name])
+
+
+@pytest.mark.parametrize("gradient", ["device", "host"])
+@pytest.mark.parametrize("mix", MIXES)
+@pytest.mark.parametrize("name", MODELS)
+def test_every_mix_of_modes_trains_the_same(name: str, mix: str, gradient: str) -> None:
+    planning = forced(MIXES[mix], gradient)
+    mine = trained(*MODELS[name], shadowed(_planning=planning))
+    assert_same(mine, plain(name))
+    model = mine.model
+    assert isinstance(model, ferry.ShadowModel)
+    report = model.report()
+    assert (report.stage, report.iterations, report.update) == ("planned", 50, "arrival")
+    chosen = {layer.mode for layer in report.layers}
+    assert chosen == set(MIXES[mix])
+    assert {layer.gradient for layer in report.layers} == {gradient}
+    assert 0 < report.peak_bytes <= report.budget
+
+
+@pytest.mark.parametrize("reserve", [1.0, 0.5, 0.0])
+@pytest.mark.parametrize("planner", ["exact", "paper", "copy"])
+@pytest.mark.parametrize("name", MODELS)
+def test_every_planner_trains_the_same(name: str, planner: str, reserve: float) -> None:
+    mine = trained(*MODELS[name], shadowed(planner=planner, gradient_reserve=reserve))
+    assert_same(mine, plain(name))
+    model = mine.model
+    assert isinstance(model, ferry.ShadowModel)
+    report = model.report()
+    assert (report.planner, report.stage) == (planner, "planned")
+    assert report.predicted_seconds is not None
+    assert 0 < report.peak_bytes <= report.budget
