@@ -54,7 +54,8 @@ class ShadowModel(nn.Module):
         module: The model, on the CPU.
         optimizer: Any optimizer of its parameters; ``ferry.optim.Adam`` and ``AdamW`` with their
             state in memory can update layers during backward.
-        device: ``"emulated:v100-pcie3"``, ``"emulated:capacity=2GiB,bandwidth=4GB/s,latency=20us"``.
+        device: ``"emulated:v100-pcie3"``, or one of your own:
+            ``"emulated:capacity=2GiB,bandwidth=4GB/s,latency=20us"``.
         memory_budget: Bytes on the device, all of it if not given: ``"2GiB"``.
         gradient_reserve: The share of all gradients that may stay on the device until they are
             copied out, from 0.0 to 1.0; or bytes, as ``"512MiB"``. Others are written straight to
@@ -94,7 +95,7 @@ class ShadowModel(nn.Module):
         self._planner = planner
         self.training = module.training
         _wrapped.update(module.modules())
-        self.register_load_state_dict_pre_hook(_add_prefix)
+        self.register_load_state_dict_pre_hook(_add_prefix)  # type: ignore[no-untyped-call]
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """The model's."""
@@ -130,12 +131,11 @@ class ShadowModel(nn.Module):
     ) -> None:
         self.close()
 
-    def state_dict(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
+    def state_dict(self, *args: Any, **kwargs: Any) -> Any:
         """The model's, with its own keys."""
         if self._runtime is not None:
             self._runtime.updates.refuse_unstepped("state_dict()")
-        state: dict[str, Any] = self.module.state_dict(*args, **kwargs)
-        return state
+        return self.module.state_dict(*args, **kwargs)
 
     def load_state_dict(
         self, state_dict: Mapping[str, Any], strict: bool = True, assign: bool = False

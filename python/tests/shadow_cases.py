@@ -172,9 +172,8 @@ def shadowed(**options: Any) -> Wrap:
     """A wrap with these options."""
 
     def wrap(model: nn.Module, optimizer: torch.optim.Optimizer) -> nn.Module:
-        return ferry.ShadowModel(
-            model, optimizer, **{"device": DEVICE, "profile_steps": 1} | options
-        )
+        given: dict[str, Any] = {"device": DEVICE, "profile_steps": 1} | options
+        return ferry.ShadowModel(model, optimizer, **given)
 
     return wrap
 

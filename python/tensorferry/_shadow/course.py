@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from tensorferry import _lib
-from tensorferry._shadow.homes import Slot
+from tensorferry._shadow.homes import Slice, Slot
 from tensorferry._shadow.layers import Layer
 
 
@@ -67,9 +67,7 @@ class Course:
         return self.owner[slot][0], slot
 
 
-def _slices(
-    layer: Layer,
-) -> tuple[list[tuple[_lib.Home, int, int]], list[tuple[_lib.Home, int, int]]]:
+def _slices(layer: Layer) -> tuple[list[Slice], list[Slice]]:
     none = [(slot.slice[0], 0, 0) for slot in layer.slots]
     return (
         [slot.slice for slot in layer.slots],

@@ -1,13 +1,14 @@
 """Gradients: from the kernel that made them to their homes, and back as ``.grad``.
 
-What autograd accumulates is handed to the engine at once and ``.grad`` is empty until backward ends:
-then it is a view of the gradient's home. A gradient that was there before is set aside and added to,
-as torch would. Nothing is ever added to zeros: that would turn a -0.0 into a 0.0.
+What autograd accumulates is handed to the engine at once and ``.grad`` is empty until backward
+ends: then it is a view of the gradient's home. A gradient that was there before is set aside and
+added to, as torch would. Nothing is ever added to zeros: that would turn a -0.0 into a 0.0.
 """
 
 from __future__ import annotations
 
 from functools import partial
+from typing import Any
 
 import torch
 
@@ -39,11 +40,10 @@ class Gradients:
         """Hooks on the parameters that have gradients."""
         for slot in slots:
             if slot.parameter.requires_grad and slot not in self._watched:
-                before = slot.parameter.register_hook(partial(self._before, slot))  # type: ignore[no-untyped-call]
-                after = slot.parameter.register_post_accumulate_grad_hook(
-                    partial(self._after, slot)
-                )
-                self._watched[slot] = [before, after]
+                parameter: Any = slot.parameter
+                before = parameter.register_hook(partial(self._before, slot))
+                accumulated = parameter.register_post_accumulate_grad_hook
+                self._watched[slot] = [before, accumulated(partial(self._after, slot))]
 
     def unwatch(self) -> None:
         """Takes the hooks away."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import torch
 
@@ -84,7 +84,7 @@ class Slot:
 class Homes:
     """All slots of a model, in the order of its parameters."""
 
-    def __init__(self, engine: _lib.Shadow, named: list[tuple[str, torch.Tensor]]) -> None:
+    def __init__(self, engine: _lib.Shadow, named: Sequence[tuple[str, torch.Tensor]]) -> None:
         self._engine = engine
         offsets, total = laid_out(parameter.nbytes for _, parameter in named)
         memory = engine.home(max(total, ALIGNMENT))

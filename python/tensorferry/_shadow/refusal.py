@@ -30,7 +30,7 @@ def refuse_model(model: nn.Module) -> None:
 
 def refuse_parameter(name: str, parameter: torch.Tensor) -> None:
     """Says what keeps a parameter from having a home."""
-    if isinstance(parameter, nn.parameter.UninitializedTensorMixin):
+    if nn.parameter.is_lazy(parameter):
         raise InvalidInput(f"{name} has no shape yet; run the model once before it is wrapped")
     if not parameter.is_cpu:
         raise InvalidInput(

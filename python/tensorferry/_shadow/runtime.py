@@ -1,7 +1,8 @@
 """An iteration of a shadowed model, from the first layer of forward to the last step.
 
 Modules tell when they are called, nodes of the graph where backward is, parameters when they have
-gradients, and the optimizer when it steps. All of it comes together here, in the thread that trains.
+gradients, and the optimizer when it steps. All of it comes together here, in the thread that
+trains.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ import json
 import weakref
 from collections import deque
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from statistics import median
@@ -314,11 +315,9 @@ class Runtime:
         self.updates.backward_ended()
 
     def _abandon_backward(self) -> None:
-        try:
+        # It has failed already, perhaps for this very reason.
+        with suppress(Error):
             self.backward.reset()
-        except Error:
-            # It has failed already, perhaps for this very reason.
-            pass
         self._gradients.abandon()
 
     def _stepped(self, seconds: float) -> None:
@@ -350,4 +349,5 @@ def _nodes(output: Any) -> list[torch.autograd.graph.Node]:
 
 
 def _is_in_ddp() -> bool:
-    return DistributedDataParallel._get_active_ddp_module() is not None
+    ddp: Any = DistributedDataParallel
+    return ddp._get_active_ddp_module() is not None

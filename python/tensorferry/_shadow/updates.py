@@ -1,9 +1,9 @@
 """Who updates parameters, and when: as their gradients arrive, or in ``optimizer.step()``.
 
-On arrival a layer takes its step during backward, and ``step()`` only waits for the last of them and
-takes what is left. That is the same only if nobody does anything to gradients or settings between
-the two; so ``"auto"`` watches the first iterations and chooses, and from then on whatever would make
-a difference is an error.
+On arrival a layer takes its step during backward, and ``step()`` only waits for the last of them
+and takes what is left. That is the same only if nobody does anything to gradients or settings
+between the two; so ``"auto"`` watches the first iterations and chooses, and from then on whatever
+would make a difference is an error.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from tensorferry.optim import Adam, AdamW
 
 Update = Literal["auto", "arrival", "step"]
 SAMPLES = 32
-"""Elements of a gradient that are looked at to see whether somebody changed it behind its counter."""
+"""Elements of a gradient that tell whether somebody changed it behind its counter."""
 SCALER = "torch.amp.grad_scaler"
 SCALER_DEPTH_MAX = 12
 
