@@ -28,7 +28,7 @@ def test_every_mix_of_modes_trains_the_same(name: str, mix: str, gradient: str) 
     assert (report.stage, report.iterations, report.update) == ("planned", 50, "arrival")
     chosen = {layer.mode for layer in report.layers}
     assert chosen == set(MIXES[mix])
-    assert {layer.gradient for layer in report.layers} == {gradient}
+    assert {layer.gradient for layer in report.layers} - {"none"} == {gradient}
     assert 0 < report.peak_bytes <= report.budget
 
 
