@@ -18,21 +18,25 @@ class Entered:
     def __init__(self, layer: Layer, course: Course, on_device: bool) -> None:
         self.layer = layer
         self.hooks: Hooks | None = None
-        self._on_device = on_device
         self._before = [slot.now for slot in layer.slots]
         self._versions = [slot.parameter._version for slot in layer.slots]
-        places = course.device(layer) if on_device else [slot.home for slot in layer.slots]
-        for slot, place in zip(layer.slots, places, strict=True):
-            slot.point(place)
+        homes = [slot.home for slot in layer.slots]
+        places = course.device(layer) if on_device else homes
+        for slot, home, place in zip(layer.slots, homes, places, strict=True):
+            slot.point(home if slot.is_ahead else place)
 
     def restore(self) -> None:
         """Points the parameters back; what forward has written to a copy is not lost."""
         known = zip(self.layer.slots, self._before, self._versions, strict=True)
         for slot, before, version in known:
-            if self._on_device and slot.parameter._version != version:
+            if slot.parameter._version == version:
+                slot.point(before)
+                continue
+            if slot.now is not slot.home:
                 with torch.no_grad():
                     slot.home.copy_(slot.now)
-            slot.point(before)
+            slot.is_ahead = True
+            slot.point(slot.home)
 
 
 class Stack:

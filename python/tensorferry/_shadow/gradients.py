@@ -83,7 +83,7 @@ class Gradients:
         if not self._backward.touch():
             return
         if slot in self._seen:
-            self._updates.object("a parameter gets its gradient in parts")
+            self._updates.object("a parameter gets its gradient in parts", slot)
         self._seen.add(slot)
         if not self._collects():
             return
@@ -91,7 +91,7 @@ class Gradients:
         if slot in self._handed:
             self._land(slot)
         elif parameter.grad is not None:
-            self._updates.object("gradients add up, or are set to zero instead of None")
+            self._updates.object("gradients add up, or are set to zero instead of None", slot)
             slot.set_aside(parameter.grad)
             self._aside[slot] = parameter.grad
             parameter.grad = None

@@ -27,6 +27,8 @@ class Slot:
         self.home = viewed(home, offset, parameter)
         self.now = self.home
         """What the parameter points to."""
+        self.is_ahead = False
+        """Forward has written to it: copies on the device may be older than the home."""
         self.landing: torch.Tensor | None = None
         """Where its gradient arrives."""
         self.landing_slice: Slice = (home, 0, 0)

@@ -219,6 +219,8 @@ class Runtime:
         self._gradients.waits_for_each = in_ddp = _is_in_ddp()
         if in_ddp:
             self._refuse_ddp()
+        for slot in self._homes.slots:
+            slot.is_ahead = False
         self._version = version
         self._active = True
         if self.course.plan is not None:
@@ -296,10 +298,11 @@ class Runtime:
         if not self.backward.touch() or self._index(named.layer) is None:
             return named.slot.home
         if self._gradients.was_seen(named.slot):
-            self.updates.object(f"{named.slot.name} is read after its gradient was made")
+            self.updates.object("a parameter is read after its gradient was made", named.slot)
         index = named.layer.index
         self.clock.read(index, True, named.nbytes)
-        if self.course.plan is None or not self.backward.enter(index, named.nbytes):
+        on_device = self.course.plan is not None and self.backward.enter(index, named.nbytes)
+        if not on_device or named.slot.is_ahead:
             return named.slot.home
         return self.course.on_device(named.layer, named.slot)
 

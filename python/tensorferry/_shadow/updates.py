@@ -72,6 +72,7 @@ class Updates:
         self._updated: dict[Slot, None] = {}
         self._missing: dict[Layer, set[Slot]] = {}
         self._settings: list[Settings] = []
+        self._numbers: dict[torch.Tensor, int] = {}
         self._held: dict[Slot, torch.Tensor | None] = {}
         self._since = 0.0
         unfit = self._unfit()
@@ -92,8 +93,10 @@ class Updates:
         """Whether layers are updated during backward."""
         return self.mode == "arrival"
 
-    def object(self, why: str) -> None:
-        """Something was seen that does not go with updates on arrival."""
+    def object(self, why: str, slot: Slot | None = None) -> None:
+        """Something was seen that does not go with updates on arrival, of this parameter or all."""
+        if slot is not None and slot.parameter not in self._groups():
+            return
         if self.on_arrival:
             refuse(why)
         self._objections[why] = None
@@ -137,7 +140,10 @@ class Updates:
             self.object("there are several backwards for one step()")
         if self.mode == "step":
             return
-        slots = list(self._updated) if self.on_arrival else self._slots
+        groups = self._groups()
+        slots = [slot for slot in self._slots if slot.parameter in groups]
+        if self.on_arrival:
+            slots = list(self._updated)
         bits = _sampled if self.on_arrival else _summed
         if self._asked == "auto" or self.on_arrival:
             self._notes = {
@@ -168,12 +174,8 @@ class Updates:
         assert isinstance(optimizer, Adam | AdamW)
         assert isinstance(optimizer._keeper, InMemory)
         if not self._updated:
-            self._settings = self._settings_now()
-        groups = {
-            parameter: number
-            for number, group in enumerate(optimizer.param_groups)
-            for parameter in group["params"]
-        }
+            self._settings, self._numbers = self._settings_now(), self._groups()
+        groups = self._numbers
         slots = [slot for slot in layer.gradients if slot.parameter in groups]
         moving = [
             Moving(groups[slot.parameter], slot.name, slot.parameter, slot.landing)
@@ -188,6 +190,14 @@ class Updates:
         torch._foreach_add_(steps, 1)
         increment_version([slot.parameter for slot in slots])
         self._updated.update(dict.fromkeys(slots))
+
+    def _groups(self) -> dict[torch.Tensor, int]:
+        """The number of each parameter's group."""
+        return {
+            parameter: number
+            for number, group in enumerate(self._optimizer.param_groups)
+            for parameter in group["params"]
+        }
 
     def _settings_now(self) -> list[Settings]:
         decoupled = isinstance(self._optimizer, AdamW)
@@ -223,8 +233,8 @@ class Updates:
 def refuse(why: str) -> NoReturn:
     """What updates on arrival don't go with."""
     raise InvalidInput(
-        f'{why}, but update="arrival" has updated parameters during backward already, and they are '
-        'a step ahead now; pass update="step", and start from the last checkpoint'
+        f'{why}, which does not go with update="arrival": that updates parameters during backward, '
+        'so they may be a step ahead now; pass update="step", and start from the last checkpoint'
     )
 
 
