@@ -1,5 +1,7 @@
 """What does not go is said before it does harm, with what to do about it."""
 
+# mypy: disable-error-code="no-untyped-call, arg-type, index"
+
 from __future__ import annotations
 
 import json
@@ -45,7 +47,7 @@ def on_arrival() -> tuple[Any, Any]:
 def backward(model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
     x, y = vectors(0)
     optimizer.zero_grad()
-    functional.cross_entropy(model(x), y).backward()  # type: ignore[no-untyped-call]
+    functional.cross_entropy(model(x), y).backward()
 
 
 # -- updates on arrival --
@@ -120,7 +122,7 @@ def test_a_state_dict_between_backward_and_step_is_told() -> None:
 
 def test_a_scaler_is_told() -> None:
     model, optimizer = on_arrival()
-    scaler = torch.amp.GradScaler("cpu")  # type: ignore[attr-defined]
+    scaler = torch.amp.GradScaler("cpu")
     optimizer.zero_grad()
     scaler.scale(model(vectors(0)[0]).sum()).backward()
     with pytest.raises(ferry.InvalidInput, match=r"gradients are changed|a GradScaler"):
@@ -173,22 +175,21 @@ def test_devices_and_budgets_that_are_not_there_are_told() -> None:
 
 
 def test_arguments_without_sense_are_told() -> None:
-    for options, told in {
-        "planner": ("best", "is no planner"),
-        "update": ("never", "update is 'never'"),
-        "profile_steps": (0, "at least one"),
-        "gradient_reserve": (1.5, "a share from 0.0 to 1.0"),
-    }.items():
-        value, message = told
-        with pytest.raises(ferry.InvalidInput, match=message):
-            shadow(**{options: value})
+    with pytest.raises(ferry.InvalidInput, match="is no planner"):
+        shadow(planner="best")
+    with pytest.raises(ferry.InvalidInput, match="update is 'never'"):
+        shadow(update="never")
+    with pytest.raises(ferry.InvalidInput, match="measure at least one iteration"):
+        shadow(profile_steps=0)
+    with pytest.raises(ferry.InvalidInput, match=r"give a share from 0\.0 to 1\.0"):
+        shadow(gradient_reserve=1.5)
 
 
 def test_an_optimizer_of_another_model_is_told() -> None:
     with pytest.raises(ferry.InvalidInput, match="none of the model's parameters"):
         ferry.ShadowModel(mlp(), ours(mlp()), DEVICE)
     with pytest.raises(ferry.InvalidInput, match=r"give a torch\.optim\.Optimizer"):
-        ferry.ShadowModel(mlp(), torch.optim.lr_scheduler.StepLR, DEVICE)  # type: ignore[arg-type]
+        ferry.ShadowModel(mlp(), torch.optim.lr_scheduler.StepLR, DEVICE)
 
 
 def test_models_that_can_not_be_wrapped_are_told() -> None:

@@ -1,5 +1,7 @@
 """Loops and models of many kinds train as they do without a shadow."""
 
+# mypy: disable-error-code="no-untyped-call, misc, index, operator, union-attr, no-any-return"
+
 from __future__ import annotations
 
 import copy
@@ -86,6 +88,8 @@ def test_layers_that_are_thawed_later_are_trained_from_then_on() -> None:
 
 class Twice(nn.Module):
     """One module called twice, and a buffer that forward changes."""
+
+    seen: torch.Tensor
 
     def __init__(self) -> None:
         super().__init__()
@@ -189,7 +193,7 @@ def test_modules_that_are_first_called_later_get_layers_then() -> None:
 def test_weight_norm_sees_parameters_where_they_are() -> None:
     def make() -> nn.Module:
         model = mlp()
-        model[0] = nn.utils.parametrizations.weight_norm(model[0])  # type: ignore[operator, index]
+        model[0] = nn.utils.parametrizations.weight_norm(model[0])
         return model
 
     for modes in (["gfgb"], ["dha"], ["dfgb"]):
@@ -211,7 +215,7 @@ def test_a_model_in_bfloat16(gradient: str) -> None:
 
 def test_parameters_in_another_order_of_dimensions() -> None:
     def make() -> nn.Module:
-        return cnn().to(memory_format=torch.channels_last)  # type: ignore[call-overload, no-any-return]
+        return cnn().to(memory_format=torch.channels_last)
 
     mine = compared(make, pictures, steps=8)
     weight = next(mine.model.parameters())
@@ -226,10 +230,10 @@ def test_checkpoints_of_activations(gradient: str, reentrant: bool, modes: list[
         def forward(self, x: torch.Tensor) -> torch.Tensor:
             x = self.words(x) + self.places[: x.shape[1]]
             for block in self.blocks:
-                x = checkpoint(block, x, use_reentrant=reentrant)  # type: ignore[assignment]
+                x = checkpoint(block, x, use_reentrant=reentrant)
             last = nn.Sequential(self.norm, self.head)
             logits: Any = checkpoint(last, x, use_reentrant=reentrant)
-            return logits.flatten(0, 1)  # type: ignore[no-any-return]
+            return logits.flatten(0, 1)
 
     mine = compared(Checkpointed, sentences, gradient=gradient, modes=modes, update="step")
     assert report_of(mine).iterations == 50
@@ -245,7 +249,7 @@ def test_a_checkpoint_around_the_whole_model(reentrant: bool) -> None:
             optimizer.zero_grad()
             out: Any = checkpoint(model, x, use_reentrant=reentrant)
             loss = functional.cross_entropy(out, y)
-            loss.backward()  # type: ignore[no-untyped-call]
+            loss.backward()
             optimizer.step()
             losses.append(loss.item())
         return losses
@@ -269,7 +273,7 @@ def test_activations_can_be_offloaded_too(around: bool, tmp_path: Path) -> None:
             optimizer.zero_grad()
             with offload:
                 loss = functional.cross_entropy(model(x), y)
-            loss.backward()  # type: ignore[no-untyped-call]
+            loss.backward()
             optimizer.step()
             losses.append(loss.item())
         return losses
@@ -309,7 +313,7 @@ def test_evaluation_between_forward_and_backward() -> None:
             with torch.no_grad():
                 losses.append(model(x).sum().item())
             optimizer.zero_grad()
-            loss.backward()  # type: ignore[no-untyped-call]
+            loss.backward()
             optimizer.step()
             losses.append(loss.item())
         return losses
@@ -324,7 +328,7 @@ def test_two_forwards_before_a_backward() -> None:
             first, second = model(batch(step)[0]), model(batch(step + 1)[0])
             loss = functional.mse_loss(first, second)
             optimizer.zero_grad()
-            loss.backward()  # type: ignore[no-untyped-call]
+            loss.backward()
             optimizer.step()
             losses.append(loss.item())
         return losses
@@ -339,7 +343,7 @@ def test_two_backwards_after_two_forwards() -> None:
             parts = [functional.cross_entropy(model(x), y) for x, y in (batch(step), batch(-step))]
             optimizer.zero_grad()
             for part in parts:
-                part.backward()  # type: ignore[no-untyped-call]
+                part.backward()
             optimizer.step()
             losses += [part.item() for part in parts]
         return losses
@@ -372,7 +376,7 @@ def test_gradients_add_up_over_several_backwards(gradient: str, to_none: bool) -
             (loss / 3).backward()
             losses.append(loss.item())
             if step % 3 == 2:
-                losses += [parameter.grad.sum().item() for parameter in model.parameters()]  # type: ignore[union-attr]
+                losses += [parameter.grad.sum().item() for parameter in model.parameters()]
                 optimizer.step()
                 optimizer.zero_grad(set_to_none=to_none)
         return losses
@@ -387,7 +391,7 @@ def test_gradients_that_somebody_keeps_stay_as_they_are() -> None:
         for step in range(steps):
             loop(model, optimizer, batch, 1)
             kept.append([parameter.grad for parameter in model.parameters()])
-            loop(model, optimizer, lambda _, step=step: batch(step), 1)  # type: ignore[misc]
+            loop(model, optimizer, lambda _, step=step: batch(step), 1)
         return [gradient.sum().item() for each in kept for gradient in each]
 
     compared(mlp, vectors, run=run, steps=8)
@@ -400,8 +404,8 @@ def test_a_graph_that_is_kept_goes_backward_twice() -> None:
             x, y = batch(step)
             loss = functional.cross_entropy(model(x), y)
             optimizer.zero_grad()
-            loss.backward(retain_graph=True)  # type: ignore[no-untyped-call]
-            loss.backward()  # type: ignore[no-untyped-call]
+            loss.backward(retain_graph=True)
+            loss.backward()
             optimizer.step()
             losses.append(loss.item())
         return losses
@@ -417,7 +421,7 @@ def test_gradients_of_gradients() -> None:
             (slope,) = torch.autograd.grad(model(x).square().sum(), x, create_graph=True)
             loss = slope.square().mean()
             optimizer.zero_grad()
-            loss.backward()  # type: ignore[no-untyped-call]
+            loss.backward()
             optimizer.step()
             losses.append(loss.item())
         return losses
@@ -432,7 +436,7 @@ def test_clipping_leaves_updates_to_step() -> None:
             x, y = batch(step)
             loss = functional.cross_entropy(model(x), y)
             optimizer.zero_grad()
-            loss.backward()  # type: ignore[no-untyped-call]
+            loss.backward()
             losses.append(nn.utils.clip_grad_norm_(model.parameters(), 0.5).item())
             optimizer.step()
         return losses
@@ -449,9 +453,9 @@ def test_clipping_behind_the_counter_leaves_updates_to_step_too() -> None:
             x, y = batch(step)
             loss = functional.cross_entropy(model(x), y)
             optimizer.zero_grad()
-            loss.backward()  # type: ignore[no-untyped-call]
+            loss.backward()
             for parameter in model.parameters():
-                parameter.grad.data.clamp_(-0.01, 0.01)  # type: ignore[union-attr]
+                parameter.grad.data.clamp_(-0.01, 0.01)
             optimizer.step()
             losses.append(loss.item())
         return losses
@@ -461,7 +465,7 @@ def test_clipping_behind_the_counter_leaves_updates_to_step_too() -> None:
 
 def test_a_grad_scaler_leaves_updates_to_step() -> None:
     def run(model: nn.Module, optimizer: Any, batch: Batches, steps: int) -> list[float]:
-        scaler, losses = torch.amp.GradScaler("cpu", init_scale=2.0**10), []  # type: ignore[attr-defined]
+        scaler, losses = torch.amp.GradScaler("cpu", init_scale=2.0**10), []
         for step in range(steps):
             x, y = batch(step)
             loss = functional.cross_entropy(model(x), y)
@@ -488,7 +492,7 @@ def test_a_schedule_of_learning_rates_goes_with_updates_on_arrival() -> None:
         schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, 0.1, total_steps=steps)
         losses = []
         for step in range(steps):
-            losses += loop(model, optimizer, lambda _, step=step: batch(step), 1)  # type: ignore[misc]
+            losses += loop(model, optimizer, lambda _, step=step: batch(step), 1)
             schedule.step()
         return losses
 
@@ -513,7 +517,10 @@ def test_optimizers_of_torch_take_their_steps_themselves(optimizing: Any) -> Non
 def test_groups_and_parameters_that_the_optimizer_does_not_have() -> None:
     def optimizing(model: nn.Module) -> torch.optim.Optimizer:
         parameters = list(model.parameters())
-        groups = [{"params": parameters[1:3], "lr": 0.1}, {"params": parameters[4:]}]
+        groups: list[dict[str, Any]] = [
+            {"params": parameters[1:3], "lr": 0.1},
+            {"params": parameters[4:]},
+        ]
         return ferry.optim.AdamW(groups, lr=0.01)
 
     assert report_of(compared(mlp, vectors, optimizing=optimizing)).update == "arrival"
@@ -543,7 +550,7 @@ def test_a_state_dict_in_the_middle_goes_on_anywhere(name: str) -> None:
 
     wrap = shadowed(_planning=forced(MIXED, "device"))
     begun = trained(make, batch, wrap, run=half)
-    state = {
+    state: dict[str, Any] = {
         "model": begun.parameters,
         "optimizer": copy.deepcopy(begun.optimizer.state_dict()),
         "rng": torch.get_rng_state(),
@@ -610,7 +617,7 @@ def test_a_backward_that_fails_leaves_the_next_one_alone() -> None:
                 def fail(_: torch.Tensor) -> None:
                     raise KeyError("on purpose")
 
-                x.register_hook(fail)  # type: ignore[no-untyped-call]
+                x.register_hook(fail)
                 optimizer.zero_grad()
                 with pytest.raises(KeyError, match="on purpose"):
                     loss.backward()
@@ -629,6 +636,6 @@ def test_in_place_changes_between_forward_and_backward_are_errors_as_in_torch() 
     optimizer.zero_grad()
     loss = shadow(vectors(0)[0]).sum()
     with torch.no_grad():
-        model[2].weight.mul_(2)  # type: ignore[index, union-attr, operator]
+        model[2].weight.mul_(2)
     with pytest.raises(RuntimeError, match=r"modified by an inplace operation: the parameter 2\.w"):
         loss.backward()
