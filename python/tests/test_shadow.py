@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import functools
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 from shadow_cases import MIXES, MODELS, Trained, assert_same, forced, shadowed, trained
@@ -44,3 +47,11 @@ def test_every_planner_trains_the_same(name: str, planner: str, reserve: float) 
     assert (report.planner, report.stage) == (planner, "planned")
     assert report.predicted_seconds is not None
     assert 0 < report.peak_bytes <= report.budget
+
+
+def test_the_example_trains_a_model_that_does_not_fit() -> None:
+    example = Path(__file__).resolve().parents[2] / "examples/train_a_larger_model.py"
+    done = subprocess.run([sys.executable, example], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "times too few" in done.stdout
+    assert "bit for bit" in done.stdout

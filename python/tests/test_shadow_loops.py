@@ -215,7 +215,8 @@ def test_a_model_in_bfloat16(gradient: str) -> None:
 
 def test_parameters_in_another_order_of_dimensions() -> None:
     def make() -> nn.Module:
-        return cnn().to(memory_format=torch.channels_last)
+        model: Any = cnn()
+        return model.to(memory_format=torch.channels_last)
 
     mine = compared(make, pictures, steps=8)
     weight = next(mine.model.parameters())
@@ -517,10 +518,8 @@ def test_optimizers_of_torch_take_their_steps_themselves(optimizing: Any) -> Non
 def test_groups_and_parameters_that_the_optimizer_does_not_have() -> None:
     def optimizing(model: nn.Module) -> torch.optim.Optimizer:
         parameters = list(model.parameters())
-        groups: list[dict[str, Any]] = [
-            {"params": parameters[1:3], "lr": 0.1},
-            {"params": parameters[4:]},
-        ]
+        first: dict[str, Any] = {"params": parameters[1:3], "lr": 0.1}
+        groups = [first, {"params": parameters[4:]}]
         return ferry.optim.AdamW(groups, lr=0.01)
 
     assert report_of(compared(mlp, vectors, optimizing=optimizing)).update == "arrival"
