@@ -32,7 +32,8 @@ from tensorferry import _lib
 from tensorferry._errors import Closed, InvalidInput, Unsupported
 from tensorferry._shadow.refusal import refuse_model, refuse_optimizer
 from tensorferry._shadow.report import LayerReport, Report
-from tensorferry._shadow.runtime import Planning, Runtime, Wishes
+from tensorferry._shadow.runtime import Runtime
+from tensorferry._shadow.stages import Planning, Wishes
 from tensorferry._shadow.summary import summary
 from tensorferry._shadow.updates import Update
 
@@ -111,7 +112,7 @@ class ShadowModel(nn.Module):
 
     def profile(self) -> str | None:
         """What was measured, as JSON for ``tensorferry plan parameters``; None until a plan."""
-        return self._running().profile
+        return self._running().stages.profile
 
     def close(self) -> None:
         """Gives the model back: its parameters are plain tensors again, and nothing is hooked."""
@@ -145,6 +146,8 @@ class ShadowModel(nn.Module):
             raise Unsupported(
                 "assign=True would take parameters out of their host memory; load without it"
             )
+        if self._runtime is not None:
+            self._runtime.forget_updates()
         return self.module.load_state_dict(state_dict, strict)
 
     def named_parameters(
@@ -169,6 +172,11 @@ class ShadowModel(nn.Module):
         raise Unsupported(
             "the model is wrapped, and where its parameters are is planned; change its dtype or "
             "device before it is wrapped, or after close()"
+        )
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        raise Unsupported(
+            "a ShadowModel can't be copied or pickled; copy its .module, or use state_dict()"
         )
 
     def _running(self) -> Runtime:
@@ -203,7 +211,10 @@ def _refuse_wrapped(module: nn.Module) -> None:
         )
 
 
-def _add_prefix(_: nn.Module, state_dict: dict[str, Any], prefix: str, *__: Any) -> None:
+def _add_prefix(shadow: nn.Module, state_dict: dict[str, Any], prefix: str, *_: Any) -> None:
     """When a module around this one loads: our child is called ``module``, its keys are not."""
+    assert isinstance(shadow, ShadowModel)
+    if shadow._runtime is not None:
+        shadow._runtime.forget_updates()
     for key in [key for key in state_dict if key.startswith(prefix)]:
         state_dict[prefix + PREFIX + key[len(prefix) :]] = state_dict.pop(key)

@@ -22,6 +22,7 @@ gradients on their way                       ``gradients.py``
 who updates, and when                        ``updates.py``
 seconds of layers                            ``clock.py``
 what is planned with                         ``profile.py``
+from unknown layers to a plan                ``stages.py``
 an iteration                                 ``runtime.py``
 what it came to                              ``report.py``, ``summary.py``
 what can't be wrapped                        ``refusal.py``

@@ -19,9 +19,16 @@ from tensorferry._shadow.clock import Clock
 class Backward:
     """The layers that are entered for backward, and the graph tasks that run."""
 
-    def __init__(self, engine: _lib.Shadow, clock: Clock, ended: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        engine: _lib.Shadow,
+        clock: Clock,
+        begins: Callable[[], None],
+        ended: Callable[[], None],
+    ) -> None:
         self._engine = engine
         self._clock = clock
+        self._begins = begins
         self._ended = ended
         self._tasks: set[int] = set()
         self._open: list[int] = []
@@ -38,6 +45,8 @@ class Backward:
         if task < 0:
             return False
         if task not in self._tasks:
+            if not self._tasks:
+                self._begins()
             self._tasks.add(task)
             queue = torch.autograd.Variable._execution_engine.queue_callback
             queue(partial(self._task_ended, task))

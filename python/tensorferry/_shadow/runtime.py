@@ -7,14 +7,10 @@ trains.
 
 from __future__ import annotations
 
-import json
 import weakref
-from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from functools import partial
-from statistics import median
 from typing import Any
 
 import torch
@@ -25,38 +21,33 @@ from torch.utils._pytree import tree_leaves
 from tensorferry import _lib
 from tensorferry._errors import Error, Unsupported
 from tensorferry._shadow.backward import Backward, current_task
-from tensorferry._shadow.clock import Clock, Times
+from tensorferry._shadow.clock import Clock
 from tensorferry._shadow.course import Course
 from tensorferry._shadow.entered import Stack
 from tensorferry._shadow.gradients import Gradients
 from tensorferry._shadow.homes import Homes, Slot
-from tensorferry._shadow.layers import Layer, layers_of
-from tensorferry._shadow.profile import Machine, gradient_bytes, profile_of, shared_by_elements
+from tensorferry._shadow.layers import Layer
 from tensorferry._shadow.saved import Hooks, Live, Named
-from tensorferry._shadow.updates import Update, Updates
-
-REPLAN_AFTER = 3
-"""Planned iterations, after which their seconds replace the profiled ones."""
-MEASURED_MAX = 50
-"""Iterations of which the median is shown."""
-
-Planning = Callable[[str], str]
-"""A plan for a profile, both JSON."""
-
-
-@dataclass(frozen=True)
-class Wishes:
-    """What the user asked for."""
-
-    planner: str
-    gradient_reserve: float | int
-    """A share of all gradients, or bytes."""
-    update: Update
-    profile_steps: int
+from tensorferry._shadow.stages import Planning, Stages, Wishes
+from tensorferry._shadow.updates import Updates
 
 
 class Graph:
     """Lives as long as the graph of a forward does: its nodes hold it."""
+
+
+class Hook:
+    """On a module. A copy of the module is a plain module, and its hooks do nothing."""
+
+    def __init__(self, call: Callable[..., None] | None) -> None:
+        self._call = call
+
+    def __call__(self, *arguments: Any) -> None:
+        if self._call is not None:
+            self._call(*arguments)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Hook, (None,)
 
 
 class Runtime:
@@ -72,100 +63,22 @@ class Runtime:
     ) -> None:
         self.engine = engine
         self._module = module
-        self._wishes = wishes
-        self._planning = planning or self._plan_by_core
         named = [(name, p) for name, p in module.named_parameters() if p.numel() > 0]
         self._homes = Homes(engine, named)
         self.clock = Clock()
         self.updates = Updates(engine, optimizer, self._homes.slots, wishes.update, self._stepped)
         self._stack = Stack(engine, self.clock, self)
-        self.backward = Backward(engine, self.clock, self._backward_ended)
+        self.backward = Backward(
+            engine, self.clock, self.updates.backward_begins, self._backward_ended
+        )
         self._gradients = Gradients(engine, self.backward, self.updates)
         self._hooks = self._hook_modules()
-        self._called: dict[nn.Module, None] = {}
-        self._machine: Machine | None = None
+        self.stages = Stages(engine, module, self._homes, self.updates, wishes, planning)
         self.iterations = 0
         self._inside = False
         self._active = False
         self._graph: weakref.ref[Graph] | None = None
         self._version = 0
-        self._forget()
-
-    # -- stages --
-
-    def _forget(self) -> None:
-        """Layers are to be discovered, again or for the first time."""
-        self.course = Course([])
-        self.live: Live | None = Live()
-        self.profile: str | None = None
-        self.profiled: list[Times] = []
-        self.measured: deque[Times] = deque(maxlen=MEASURED_MAX)
-        self._replanned = False
-        self._is_stale = True
-        self._trained = self._trainable()
-
-    @property
-    def stage(self) -> str:
-        """``discovering``, ``profiling`` or ``planned``."""
-        if self.course.plan is not None:
-            return "planned"
-        return "profiling" if self.course.layers else "discovering"
-
-    def _advance(self) -> None:
-        """Between iterations: the next stage, if it is time for it."""
-        if self._trained != self._trainable():
-            self._forget()
-        if self._is_stale and self._called:
-            self._forget()
-            self.course = Course(layers_of(self._module, list(self._called), self._homes))
-            self._is_stale = False
-        planned = self.course.plan is not None
-        if not planned and len(self.profiled) >= self._wishes.profile_steps:
-            self._install(self.profiled)
-        elif planned and not self._replanned and len(self.measured) >= REPLAN_AFTER:
-            self._replanned = True
-            self._install(list(self.measured))
-            self.measured.clear()
-
-    def _install(self, times: list[Times]) -> None:
-        self.updates.decide()
-        self._homes.make_landings()
-        if self._machine is None:
-            self._machine = Machine.measured(self.engine)
-        profile = profile_of(
-            self.course.layers, self._machine, times, self._update_seconds(), self._work_bytes()
-        )
-        plan = self._planning(profile)
-        self.course.install(self.engine, plan, profile)
-        self.profile = profile
-
-    def _plan_by_core(self, profile: str) -> str:
-        reserve = self._wishes.gradient_reserve
-        if isinstance(reserve, float):
-            reserve = round(reserve * gradient_bytes(profile))
-        return self.engine.plan(profile, reserve, self._wishes.planner)
-
-    def _update_seconds(self) -> dict[int, float]:
-        """By layer, beside backward; those in ``step()`` come on top of any plan."""
-        if not self.updates.on_arrival:
-            return {}
-        if self.course.plan is not None:
-            layers = json.loads(self.engine.last())["layers"]
-            return {index: spans["update"] for index, spans in enumerate(layers)}
-        seconds = median(each.step_seconds for each in self.profiled)
-        return shared_by_elements(self.course.layers, seconds)
-
-    def _work_bytes(self) -> int:
-        """On the device whatever the plan: saved activations, buffers, the largest gradient."""
-        if self.live is not None:
-            self._saved_bytes = self.live.peak
-            self.live = None
-        buffers = sum(buffer.nbytes for buffer in self._module.buffers())
-        largest = max((slot.nbytes for slot in self._homes.slots), default=0)
-        return self._saved_bytes + buffers + largest
-
-    def _trainable(self) -> list[bool]:
-        return [slot.parameter.requires_grad for slot in self._homes.slots]
 
     # -- forward --
 
@@ -183,9 +96,11 @@ class Runtime:
         try:
             yield
         except BaseException:
-            self._inside = False
-            self._stack.unwind(self.course)
-            self._end()
+            # What has failed is told, not what follows from it.
+            with suppress(Error):
+                self._stack.unwind(self.course)
+            with suppress(Error):
+                self._end()
             raise
         finally:
             self._inside = False
@@ -214,7 +129,7 @@ class Runtime:
             self._end()
         if self._active:
             return
-        self._advance()
+        self.stages.advance()
         self._gradients.watch(self._homes.slots)
         self._gradients.waits_for_each = in_ddp = _is_in_ddp()
         if in_ddp:
@@ -225,11 +140,19 @@ class Runtime:
         self._active = True
         if self.course.plan is not None:
             self._gradients.course = self.course
-            self.engine.begin()
+            self._begin_copies()
         self.clock.begin()
 
+    def _begin_copies(self) -> None:
+        try:
+            self.engine.begin()
+        except Error:
+            # Something has failed, and was told; parameters are unharmed at home.
+            self.stages.install_again()
+            self.engine.begin()
+
     def _refuse_ddp(self) -> None:
-        if self.updates.on_arrival or self._wishes.update == "arrival":
+        if self.updates.wants_arrival:
             raise Unsupported(
                 "gradients of DistributedDataParallel are averaged before a step, which "
                 'update="arrival" can\'t wait for; pass update="step"'
@@ -251,17 +174,16 @@ class Runtime:
         hooks = []
         for module in self._module.modules():
             if any(True for _ in module.parameters()):
-                hooks.append(module.register_forward_pre_hook(self._before_module, prepend=True))
-                hooks.append(module.register_forward_hook(self._after_module, always_call=True))
+                before, after = Hook(self._before_module), Hook(self._after_module)
+                hooks.append(module.register_forward_pre_hook(before, prepend=True))
+                hooks.append(module.register_forward_hook(after, always_call=True))
         return hooks
 
     def _before_module(self, module: nn.Module, arguments: tuple[Any, ...]) -> None:
         recomputed = current_task() >= 0
         if not (self._inside or recomputed):
             return
-        if module not in self._called:
-            self._called[module] = None
-            self._is_stale = True
+        self.stages.note_call(module)
         layer = self.course.of_module.get(module)
         if layer is None:
             return
@@ -276,6 +198,16 @@ class Runtime:
         if layer is not None:
             for node in _nodes(output):
                 node.register_prehook(partial(self._mark, layer, None))
+
+    @property
+    def course(self) -> Course:
+        """The layers, and their places."""
+        return self.stages.course
+
+    @property
+    def live(self) -> Live | None:
+        """Counts what is saved, while that is measured."""
+        return self.stages.live
 
     def find(self, tensor: torch.Tensor) -> tuple[Layer, Slot] | None:
         """Whose bytes a tensor shows."""
@@ -312,9 +244,7 @@ class Runtime:
         self._end()
         if was_active:
             self.iterations += 1
-            times = self.measured if self.course.plan is not None else self.profiled
-            if self.course.layers:
-                times.append(self.clock.times)
+            self.stages.iterated(self.clock.times)
         self.updates.backward_ended()
 
     def _abandon_backward(self) -> None:
@@ -322,6 +252,12 @@ class Runtime:
         with suppress(Error):
             self.backward.reset()
         self._gradients.abandon()
+
+    def forget_updates(self) -> None:
+        """Parameters are loaded: what was a step ahead is no more."""
+        with suppress(Error):
+            self.engine.finish_updates()
+        self.updates.forget()
 
     def _stepped(self, seconds: float) -> None:
         if self._active:

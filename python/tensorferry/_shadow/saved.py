@@ -105,7 +105,9 @@ class Live:
 class Finder(Protocol):
     """Who knows parameters, and where they are."""
 
-    live: Live | None
+    @property
+    def live(self) -> Live | None:
+        """Counts what is saved, while that is measured."""
 
     def find(self, tensor: torch.Tensor) -> tuple[Layer, Slot] | None:
         """Whose bytes these are."""

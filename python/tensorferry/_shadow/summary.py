@@ -17,11 +17,11 @@ def summary(runtime: Runtime, device: str, planner: str) -> Report:
     """What is known now."""
     plan = runtime.course.plan
     last = json.loads(runtime.engine.last()) if plan is not None else None
-    finished = runtime.measured if plan is not None else runtime.profiled
+    finished = runtime.stages.measured if plan is not None else runtime.stages.profiled
     times = finished[-1] if finished else Times()
     seconds = [each.seconds for each in finished]
     return Report(
-        stage=runtime.stage,
+        stage=runtime.stages.name,
         iterations=runtime.iterations,
         device=device,
         planner=planner,
@@ -45,7 +45,7 @@ def _predicted(runtime: Runtime, plan: dict[str, Any]) -> float:
     predicted = float(plan["predicted"]["seconds"])
     if runtime.updates.on_arrival:
         return predicted
-    finished = runtime.measured or runtime.profiled
+    finished = runtime.stages.measured or runtime.stages.profiled
     return predicted + median(each.step_seconds for each in finished)
 
 

@@ -93,6 +93,11 @@ class Updates:
         """Whether layers are updated during backward."""
         return self.mode == "arrival"
 
+    @property
+    def wants_arrival(self) -> bool:
+        """Whether they are, or are to be."""
+        return self.on_arrival or self._asked == "arrival"
+
     def object(self, why: str, slot: Slot | None = None) -> None:
         """Something was seen that does not go with updates on arrival, of this parameter or all."""
         if slot is not None and slot.parameter not in self._groups():
@@ -132,6 +137,18 @@ class Updates:
         missing.discard(slot)
         if not missing:
             self._submit(layer)
+
+    def backward_begins(self) -> None:
+        """The first of a backward is seen."""
+        if self._backwards > 0 and self._updated:
+            refuse("there are several backwards for one step()")
+
+    def forget(self) -> None:
+        """Parameters were loaded, and so will be the optimizer's state."""
+        self._updated.clear()
+        self._notes.clear()
+        self._missing.clear()
+        self._backwards = 0
 
     def backward_ended(self) -> None:
         """Gradients are there, and the loop may do with them what it likes."""
