@@ -3,7 +3,8 @@
 A layer's time runs from its start to the start of the next, so that all of them together are the
 whole: what is computed between two layers counts for the first in forward and for the second in
 backward. What comes before the first layer is its own, what comes between forward and backward the
-last one's. Waiting for the link is counted apart.
+last one's. Waiting for the link is counted apart, and so are gradients that still leave when the
+last layer has ended.
 """
 
 from __future__ import annotations
@@ -78,6 +79,11 @@ class Clock:
         counts = self.times.backward_bytes if backward else self.times.forward_bytes
         counts[layer] = counts.get(layer, 0) + nbytes
 
+    def pause(self) -> None:
+        """The last layer has ended; what comes until the end of the iteration is nobody's."""
+        self._close(time.perf_counter())
+        self._layer = None
+
     def stop(self) -> None:
         """The iteration is over."""
         now = time.perf_counter()
@@ -85,11 +91,6 @@ class Clock:
             self._close(now)
             self.times.seconds = now - self._began
         self._since = self._layer = None
-
-    @property
-    def runs(self) -> bool:
-        """Whether an iteration is under way."""
-        return self._since is not None
 
     def stepped(self, seconds: float) -> None:
         """The optimizer took so long after it."""

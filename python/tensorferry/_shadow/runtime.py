@@ -138,10 +138,10 @@ class Runtime:
             slot.is_ahead = False
         self._version = version
         self._active = True
+        self.clock.begin()
         if self.course.plan is not None:
             self._gradients.course = self.course
             self._begin_copies()
-        self.clock.begin()
 
     def _begin_copies(self) -> None:
         try:
@@ -164,9 +164,11 @@ class Runtime:
         self._active = False
         self._graph = None
         self._gradients.course = None
-        self.clock.stop()
-        if self.course.plan is not None:
-            self.engine.end()
+        try:
+            if self.course.plan is not None:
+                self.engine.end()
+        finally:
+            self.clock.stop()
 
     # -- layers --
 
@@ -239,6 +241,7 @@ class Runtime:
         return self.course.on_device(named.layer, named.slot)
 
     def _backward_ended(self) -> None:
+        self.clock.pause()
         self._gradients.finish()
         was_active = self._active
         self._end()
