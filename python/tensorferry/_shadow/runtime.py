@@ -19,7 +19,7 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.utils._pytree import tree_leaves
 
 from tensorferry import _lib
-from tensorferry._errors import Error, Unsupported
+from tensorferry._errors import Error, InvalidInput, Unsupported
 from tensorferry._shadow.backward import Backward, current_task
 from tensorferry._shadow.clock import Clock
 from tensorferry._shadow.course import Course
@@ -66,7 +66,9 @@ class Runtime:
         named = [(name, p) for name, p in module.named_parameters() if p.numel() > 0]
         self._homes = Homes(engine, named)
         self.clock = Clock()
-        self.updates = Updates(engine, optimizer, self._homes.slots, wishes.update, self._stepped)
+        self.updates = Updates(
+            engine, optimizer, self._homes.slots, wishes.update, (self._steps, self._stepped)
+        )
         self._stack = Stack(engine, self.clock, self)
         self.backward = Backward(
             engine, self.clock, self.updates.backward_begins, self._backward_ended
@@ -254,6 +256,8 @@ class Runtime:
         # It has failed already, perhaps for this very reason.
         with suppress(Error):
             self.backward.reset()
+        with suppress(Error):
+            self._end()
         self._gradients.abandon()
 
     def forget_updates(self) -> None:
@@ -261,6 +265,14 @@ class Runtime:
         with suppress(Error):
             self.engine.finish_updates()
         self.updates.forget()
+
+    def _steps(self) -> None:
+        if self.backward.runs and current_task() < 0:
+            self._abandon_backward()
+            raise InvalidInput(
+                "the last backward has failed, so there are no gradients for a step(); "
+                "start with a forward again"
+            )
 
     def _stepped(self, seconds: float) -> None:
         if self._active:

@@ -56,13 +56,13 @@ class Updates:
         optimizer: torch.optim.Optimizer,
         slots: list[Slot],
         asked: Update,
-        stepped: Callable[[float], None],
+        around_step: tuple[Callable[[], None], Callable[[float], None]],
     ) -> None:
         self._engine = engine
         self._optimizer = optimizer
         self._slots = slots
         self._asked = asked
-        self._stepped = stepped
+        self._steps_now, self._stepped = around_step
         self.mode: Literal["arrival", "step"] | None = None
         """None until it is decided."""
         self.why = "the first iterations are being watched"
@@ -221,6 +221,7 @@ class Updates:
         return [settings_of(group, decoupled) for group in self._optimizer.param_groups]
 
     def _before_step(self, *_: Any) -> None:
+        self._steps_now()
         bits = _sampled if self.on_arrival else _summed
         if any(not n.is_untouched(slot.parameter, bits) for slot, n in self._notes.items()):
             self.object("gradients are changed between backward and step()")
