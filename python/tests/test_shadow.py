@@ -8,7 +8,17 @@ import sys
 from pathlib import Path
 
 import pytest
-from shadow_cases import MIXES, MODELS, Trained, assert_same, forced, shadowed, trained
+from shadow_cases import (
+    MIXES,
+    MODELS,
+    Trained,
+    assert_same,
+    forced,
+    loop,
+    shadowed,
+    trained,
+    vectors,
+)
 
 import tensorferry as ferry
 
@@ -55,3 +65,30 @@ def test_the_example_trains_a_model_that_does_not_fit() -> None:
     assert done.returncode == 0, done.stderr
     assert "times too few" in done.stdout
     assert "bit for bit" in done.stdout
+
+
+class LongWay:
+    """An engine whose gradients take a hundred seconds, as far as it says."""
+
+    def __init__(self, engine: object) -> None:
+        self._engine = engine
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._engine, name)
+
+    def arrived(self, layer: int) -> float:
+        self._engine.arrived(layer)  # type: ignore[attr-defined]
+        return 100.0
+
+
+def test_waiting_for_gradients_is_no_layers_compute() -> None:
+    mine = trained(*MODELS["mlp"], shadowed(), steps=8)
+    model = mine.model
+    assert isinstance(model, ferry.ShadowModel)
+    assert model._runtime is not None
+    gradients = model._runtime._gradients
+    gradients._engine = LongWay(gradients._engine)  # type: ignore[assignment]
+    loop(model, mine.optimizer, vectors, 1)
+    report = model.report()
+    assert report.wait_seconds >= 100
+    assert report.compute_seconds < 100

@@ -66,8 +66,12 @@ class Backward:
         """A kernel is going to read so much of a layer; whether it is on the device."""
         on_device, waited = self._engine.enter(layer, True, nbytes)
         self._open.append(layer)
-        self._clock.wait(layer, True, waited)
+        self.waited(layer, waited)
         return on_device
+
+    def waited(self, layer: int, seconds: float) -> None:
+        """So long it has just waited for the link, on behalf of a layer."""
+        self._clock.wait(layer, True, seconds)
 
     def is_open(self, layer: int) -> bool:
         """Whether a kernel of this backward has entered it."""
@@ -77,7 +81,7 @@ class Backward:
         """Leaves the layers that were entered."""
         opened, self._open = self._open, []
         for layer in opened:
-            self._clock.wait(layer, True, self._engine.leave(layer, True))
+            self.waited(layer, self._engine.leave(layer, True))
 
     def reset(self) -> None:
         """Forgets a backward that failed."""

@@ -61,7 +61,7 @@ class Gradients:
         handed, self._handed = self._handed, {}
         self._seen.clear()
         for layer in dict.fromkeys(self._owner(slot)[0] for slot in handed):
-            self._engine.arrived(layer)
+            self._wait(layer)
         for slot in handed:
             slot.parameter.grad = self._collected(slot)
 
@@ -114,7 +114,7 @@ class Gradients:
         parameter.grad = None
         self._handed[slot] = None
         if self.waits_for_each:
-            self._engine.arrived(self._owner(slot)[0])
+            self._wait(self._owner(slot)[0])
             del self._handed[slot]
             parameter.grad = self._collected(slot)
         else:
@@ -125,10 +125,14 @@ class Gradients:
         layer, position = self.course.owner[slot]
         return layer.index, position
 
+    def _wait(self, layer: int) -> None:
+        """Until the layer's gradients are in their homes: the link's time, and nobody's compute."""
+        self._backward.waited(layer, self._engine.arrived(layer))
+
     def _land(self, slot: Slot) -> None:
         """Makes room for the second part of a gradient."""
         assert slot.landing is not None
-        self._engine.arrived(self._owner(slot)[0])
+        self._wait(self._owner(slot)[0])
         del self._handed[slot]
         if slot in self._aside:
             self._aside[slot].add_(slot.landing)
