@@ -293,6 +293,11 @@ class Runtime:
         self._homes.give_back()
         self.engine.close()
 
+    def __del__(self) -> None:
+        # The core's threads end before the memory goes that they work on.
+        if hasattr(self, "engine"):
+            self.engine.close()
+
 
 def _nodes(output: Any) -> list[torch.autograd.graph.Node]:
     """The nodes of the graph that made what a module returned."""
