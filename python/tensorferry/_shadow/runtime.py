@@ -283,9 +283,10 @@ class Runtime:
 
     def close(self) -> None:
         """Takes every hook away; parameters and gradients are plain tensors again."""
-        self.updates.refuse_unstepped("close()")
+        self.forget_updates()
         if self._active:
-            self._end()
+            with suppress(Error):
+                self._end()
         for hook in self._hooks:
             hook.remove()
         self._gradients.unwatch()
