@@ -262,6 +262,9 @@ class Runtime:
 
     def forget_updates(self) -> None:
         """Parameters are loaded: what was a step ahead is no more."""
+        if self.backward.runs and current_task() < 0:
+            self._abandon_backward()
+        # What it would tell has been told.
         with suppress(Error):
             self.engine.finish_updates()
         self.updates.forget()
@@ -283,10 +286,10 @@ class Runtime:
 
     def close(self) -> None:
         """Takes every hook away; parameters and gradients are plain tensors again."""
-        self.forget_updates()
         if self._active:
             with suppress(Error):
                 self._end()
+        self.forget_updates()
         for hook in self._hooks:
             hook.remove()
         self._gradients.unwatch()
