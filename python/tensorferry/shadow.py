@@ -116,10 +116,9 @@ class ShadowModel(nn.Module):
 
     def close(self) -> None:
         """Gives the model back: its parameters are plain tensors again, and nothing is hooked."""
-        runtime, self._runtime = self._runtime, None
-        if runtime is not None:
-            runtime.close()
-            _wrapped.difference_update(self.module.modules())
+        if self._runtime is not None:
+            self._runtime.updates.refuse_unstepped("close()")
+            self._give_back()
 
     def __enter__(self) -> Self:
         return self
@@ -130,7 +129,10 @@ class ShadowModel(nn.Module):
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        self.close()
+        if kind is None:
+            self.close()
+        else:
+            self._give_back()
 
     def state_dict(self, *args: Any, **kwargs: Any) -> Any:
         """The model's, with its own keys."""
@@ -178,6 +180,13 @@ class ShadowModel(nn.Module):
         raise Unsupported(
             "a ShadowModel can't be copied or pickled; copy its .module, or use state_dict()"
         )
+
+    def _give_back(self) -> None:
+        runtime, self._runtime = self._runtime, None
+        if runtime is not None:
+            runtime.close()
+            for module in self.module.modules():
+                _wrapped.discard(module)
 
     def _running(self) -> Runtime:
         if self._runtime is None:

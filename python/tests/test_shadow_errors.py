@@ -138,6 +138,16 @@ def test_after_an_error_a_checkpoint_can_be_loaded() -> None:
     assert losses == plain.losses
 
 
+def test_closing_between_backward_and_step_is_told_unless_something_has_failed() -> None:
+    model, optimizer = on_arrival()
+    backward(model, optimizer)
+    with pytest.raises(ferry.InvalidInput, match=r"close\(\) comes after backward and before step"):
+        model.close()
+    with pytest.raises(KeyError, match="on purpose"), model:
+        raise KeyError("on purpose")
+    assert not model.module[0]._forward_hooks
+
+
 def test_a_scaler_is_told() -> None:
     model, optimizer = on_arrival()
     scaler = torch.amp.GradScaler("cpu")

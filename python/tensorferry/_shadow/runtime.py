@@ -262,6 +262,9 @@ class Runtime:
 
     def forget_updates(self) -> None:
         """Parameters are loaded: what was a step ahead is no more."""
+        if self.backward.runs and current_task() < 0:
+            self._abandon_backward()
+        # What it would tell has been told.
         with suppress(Error):
             self.engine.finish_updates()
         self.updates.forget()
@@ -283,15 +286,21 @@ class Runtime:
 
     def close(self) -> None:
         """Takes every hook away; parameters and gradients are plain tensors again."""
-        self.updates.refuse_unstepped("close()")
         if self._active:
-            self._end()
+            with suppress(Error):
+                self._end()
+        self.forget_updates()
         for hook in self._hooks:
             hook.remove()
         self._gradients.unwatch()
         self.updates.close()
         self._homes.give_back()
         self.engine.close()
+
+    def __del__(self) -> None:
+        # The core's threads end before the memory goes that they work on.
+        if hasattr(self, "engine"):
+            self.engine.close()
 
 
 def _nodes(output: Any) -> list[torch.autograd.graph.Node]:

@@ -73,6 +73,8 @@ class Updates:
         self._missing: dict[Layer, set[Slot]] = {}
         self._settings: list[Settings] = []
         self._numbers: dict[torch.Tensor, int] = {}
+        self._used: list[Any] = []
+        """What the core writes to until updates are finished."""
         self._held: dict[Slot, torch.Tensor | None] = {}
         self._since = 0.0
         unfit = self._unfit()
@@ -146,6 +148,7 @@ class Updates:
     def forget(self) -> None:
         """Parameters were loaded, and so will be the optimizer's state."""
         self._updated.clear()
+        self._used.clear()
         self._notes.clear()
         self._missing.clear()
         self._backwards = 0
@@ -203,6 +206,7 @@ class Updates:
             return
         steps, work = optimizer._keeper.work(moving, optimizer.state)
         threads = max(torch.get_num_threads() // 2, 1)
+        self._used += [dict(optimizer.state[slot.parameter]) for slot in slots]
         self._engine.update(layer.index, self._settings, work, threads)
         torch._foreach_add_(steps, 1)
         increment_version([slot.parameter for slot in slots])
@@ -243,6 +247,7 @@ class Updates:
             slot.parameter.grad = gradient
         self._held.clear()
         self._updated.clear()
+        self._used.clear()
         self._backwards = 0
         self._steps += 1
         self._stepped(time.perf_counter() - self._since)
