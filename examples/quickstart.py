@@ -10,13 +10,18 @@ import shutil
 from pathlib import Path
 
 import torch
-from parts import activations, checkpoints, data
+from parts import activations, checkpoints, data, parameters
 from parts.common import say
 
 import tensorferry as ferry
 
 SCRATCH = Path(__file__).resolve().parent.parent / "quickstart-out"
-PARTS = {"Data": data.run, "Checkpoints": checkpoints.run, "Activations": activations.run}
+PARTS = {
+    "Data": data.run,
+    "Checkpoints": checkpoints.run,
+    "Activations": activations.run,
+    "Parameters": parameters.run,
+}
 
 
 def main() -> None:

@@ -18,6 +18,7 @@ mod metrics;
 mod optim;
 mod per_process;
 mod release;
+mod shadow;
 mod size;
 mod tools;
 mod wait;
@@ -42,6 +43,8 @@ fn _lib(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<activations::Activations>()?;
     module.add_class::<activations::Activation>()?;
     module.add_class::<optim::OptimizerStore>()?;
+    module.add_class::<shadow::Home>()?;
+    module.add_class::<shadow::Shadow>()?;
     module.add_class::<data::Source>()?;
     module.add_class::<data::Loader>()?;
     module.add_class::<data::Run>()?;

@@ -17,11 +17,11 @@ use crate::json::json;
 use crate::memory::Buffer;
 
 /// The settings of a parameter group: lr, both betas, eps, weight decay, decoupled, maximize.
-type Group = (f64, f64, f64, f64, f64, bool, bool);
+pub type Group = (f64, f64, f64, f64, f64, bool, bool);
 
 /// What takes a step in memory: the group's number, the number of the step, the elements; dtype and
 /// address of parameter and gradient; addresses of both moments and of the master, or zero.
-type Given = (usize, f64, usize, (String, usize), (String, usize), (usize, usize, usize));
+pub type Given = (usize, f64, usize, (String, usize), (String, usize), (usize, usize, usize));
 
 /// What takes a step on SSD: the tensor's number, then as above without the state.
 type Stored = (usize, usize, f64, usize, (String, usize), (String, usize));
@@ -41,18 +41,39 @@ pub fn adam_step(
     threads: usize,
 ) -> PyResult<()> {
     guarded(py, move || {
+        let step = Step::of(&groups, tensors, threads)?;
+        // SAFETY: the caller promises that the memory is there and nobody else's until this
+        // returns.
+        unsafe { step.take() }
+    })
+}
+
+/// A step over tensors of which no two overlap, to be taken.
+pub struct Step {
+    moving: Vec<Moving>,
+    threads: usize,
+}
+
+impl Step {
+    pub fn of(groups: &[Group], tensors: Vec<Given>, threads: usize) -> Result<Self> {
         let moving = tensors
             .into_iter()
             .map(|(group, step, elements, parameter, gradient, state)| {
-                Moving::of(factors(&groups, group, step)?, elements, &parameter, &gradient, state)
+                Moving::of(factors(groups, group, step)?, elements, &parameter, &gradient, state)
             })
             .collect::<Result<Vec<_>>>()?;
         refuse_overlap(moving.iter().flat_map(|moving| moving.places))?;
+        Ok(Self { moving, threads })
+    }
+
+    /// # Safety
+    ///
+    /// All memory is there and nobody else's until this returns.
+    pub unsafe fn take(self) -> Result<()> {
         let tensor = |moving: Moving| {
             let Moving { factors, dtype, gradient_dtype, places } = moving;
             let [parameter, gradient, first, second, master] = places;
-            // SAFETY: the caller promises that the memory is there and nobody else's until this
-            // returns, and no two places overlap.
+            // SAFETY: as for this function, and no two places overlap.
             let run = unsafe {
                 Run {
                     dtype,
@@ -66,8 +87,8 @@ pub fn adam_step(
             };
             Tensor { name: "", factors, run }
         };
-        optimizer::step(moving.into_iter().map(tensor).collect(), threads)
-    })
+        optimizer::step(self.moving.into_iter().map(tensor).collect(), self.threads)
+    }
 }
 
 /// Memory for state: zeros, in huge pages where there are some.
@@ -259,14 +280,14 @@ impl Moving {
 
 /// Memory of torch's.
 #[derive(Clone, Copy)]
-struct Place {
+pub struct Place {
     start: usize,
     len: usize,
     exclusive: bool,
 }
 
 impl Place {
-    fn shared(start: usize, len: usize) -> Self {
+    pub fn shared(start: usize, len: usize) -> Self {
         // What has no address has no bytes either.
         Self { start, len: if start == 0 { 0 } else { len }, exclusive: false }
     }
@@ -278,7 +299,7 @@ impl Place {
     /// # Safety
     ///
     /// There are so many bytes, alive and unchanged for as long as they are used.
-    unsafe fn to_read<'a>(self) -> &'a [u8] {
+    pub unsafe fn to_read<'a>(self) -> &'a [u8] {
         match self.len {
             0 => &[],
             // SAFETY: as for this function.

@@ -31,6 +31,7 @@ from tensorferry.tensor_io import TensorIO
 
 if TYPE_CHECKING:
     from tensorferry import optim
+    from tensorferry.shadow import ShadowModel
 
 __all__ = [
     "ActivationOffload",
@@ -49,6 +50,7 @@ __all__ = [
     "PermissionDenied",
     "SaveJob",
     "SaveReport",
+    "ShadowModel",
     "TensorIO",
     "Timeout",
     "Truncated",
@@ -67,9 +69,11 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    """``ferry.optim``, which needs torch."""
-    if name == "optim":
-        import importlib
+    """``ferry.optim`` and ``ferry.ShadowModel``, which need torch."""
+    import importlib
 
+    if name == "optim":
         return importlib.import_module("tensorferry.optim")
+    if name == "ShadowModel":
+        return importlib.import_module("tensorferry.shadow").ShadowModel
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

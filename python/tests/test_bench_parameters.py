@@ -6,12 +6,14 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 
+from tensorferry._bench.contest import Entry
 from tensorferry._bench.table import Row
-from tensorferry._bench_parameters import disk, turns
+from tensorferry._bench_parameters import disk, reserve, shadow, turns
 from tensorferry._bench_parameters.ways import model, way_of
 
 RUN_SECONDS_MAX = 600
@@ -19,11 +21,11 @@ RUN_SECONDS_MAX = 600
 pytestmark = pytest.mark.timeout(RUN_SECONDS_MAX + 20)
 
 
-@pytest.mark.parametrize("workload", ["adamw", "disk"])
-def test_everybody_who_is_installed_takes_steps(tmp_path: Path, workload: str) -> None:
+def told(path: Path, workload: str) -> dict[str, Any]:
+    """The table of one workload."""
     command = [sys.executable, "-P", "-m", "tensorferry._bench_parameters", "--set", "tiny"]
     ended = subprocess.run(
-        [*command, "--only", workload, "--path", str(tmp_path)],
+        [*command, "--only", workload, "--path", str(path)],
         capture_output=True,
         text=True,
         check=True,
@@ -31,8 +33,15 @@ def test_everybody_who_is_installed_takes_steps(tmp_path: Path, workload: str) -
     )
     lines = [json.loads(line) for line in ended.stdout.splitlines()]
     assert lines[-1] == {"end": {}}
-    assert list(tmp_path.iterdir()) == []
+    assert list(path.iterdir()) == []
     (table,) = [line["table"] for line in lines if "table" in line]
+    assert isinstance(table, dict)
+    return table
+
+
+@pytest.mark.parametrize("workload", ["adamw", "disk"])
+def test_everybody_who_is_installed_takes_steps(tmp_path: Path, workload: str) -> None:
+    table = told(tmp_path, workload)
     present = {row["name"] for row in table["rows"] if row["absent"] is None}
     expected = {
         "adamw": {"tensorferry", "torch, fused", "torch, foreach"},
@@ -80,3 +89,75 @@ def test_findings_are_of_those_who_took_part() -> None:
     assert (share.value, share.met) == (0.7, False)
     assert "engine" in share.what
     assert peak.value == 100 / 800
+
+
+def test_a_model_is_trained_under_every_plan_and_without_with_the_same_bits(tmp_path: Path) -> None:
+    table = told(tmp_path, "shadow")
+    assert [row["role"] for row in table["rows"]] == ["ours", "rival", "rival", "limit"]
+    names = {measure["name"] for measure in table["measures"]}
+    for row in table["rows"][:3]:
+        assert row["absent"] is None, row
+        assert row["values"].keys() == names
+        assert all(0 <= share < 1 for share in row["values"]["idle"])
+    assert table["rows"][3]["values"].keys() == {"iteration"}
+    found = {each["what"]: each for each in table["findings"]}
+    (same,) = [each for what, each in found.items() if "bit for bit" in what]
+    assert (same["value"], same["met"]) == (10, True)
+    assert found["most device memory / budget"]["met"]
+
+
+def test_gradients_in_host_memory_make_room_for_a_larger_model(tmp_path: Path) -> None:
+    without, with_ = told(tmp_path, "reserve")["rows"]
+    for row in (without, with_):
+        assert row["absent"] is None, row
+        assert row["values"]["device memory"][0] <= 2 << 20
+    assert without["values"]["most blocks"] > with_["values"]["most blocks"]
+
+
+def answer(steps: int, fingerprint: str) -> dict[str, Any]:
+    return {"steps": steps, "fingerprint": fingerprint, "budget_bytes": 100}
+
+
+def test_other_bits_than_those_of_plain_training_are_an_error_and_no_figure() -> None:
+    prints = shadow.Prints()
+    one, other = (Entry(name, "ours", "shadow.steps") for name in ("one", "other"))
+    prints.hear(one, answer(4, "a"))
+    prints.hear(other, answer(4, "a"))
+    prints.hear(one, answer(8, "b"))
+    assert prints.finding(8).met
+    assert not prints.finding(9).met
+    with pytest.raises(RuntimeError, match="after 8 steps, losses or parameters of 'other'"):
+        prints.hear(other, answer(8, "c"))
+
+
+def planned(name: str, seconds: float, expected: float, peak: float) -> Row:
+    values = {"iteration": [seconds], "predicted / measured": [expected], "idle": [0.1]}
+    return Row(name, "ours", values | {"device memory": [peak]})
+
+
+def test_plans_are_judged_by_speed_prediction_and_budget() -> None:
+    rows = [
+        planned("exact", 1.0, 1.05, 90),
+        planned("paper", 1.1, 0.8, 101),
+        planned("copy", 1.25, 1.0, 90),
+        Row("plain", "limit", {"iteration": [0.5]}),
+    ]
+    found = shadow.findings(rows, 100)
+    judged = [(each.what.partition(",")[2].strip(), each.met) for each in found[:5]]
+    assert judged == [
+        ("copy / ours", True),
+        ("paper / ours", None),
+        ("exact", True),
+        ("paper", False),
+        ("copy", True),
+    ]
+    assert (found[5].value, found[5].met) == (1.01, False)
+    absent = [*rows[:2], Row("copy", "rival"), rows[3]]
+    assert shadow.findings(absent, 100)[0].what == "iteration, paper / ours"
+
+
+def test_the_larger_model_is_compared_only_with_one_that_ran() -> None:
+    larger = Row("0", "ours", {"parameters": [30.0]})
+    (found,) = reserve.findings([larger, Row("1", "rival", {"parameters": [15.0]})])
+    assert (found.value, found.met) == (2.0, True)
+    assert reserve.findings([larger, Row("1", "rival")]) == []

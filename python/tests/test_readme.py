@@ -18,6 +18,7 @@ ROOT = Path(__file__).resolve().parents[2]
         ("docs/data.md", 4, "samples/s"),
         ("docs/activations.md", 3, "drive writes a day"),
         ("docs/optimizer.md", 2, "optimizer-0.state, 2.1 MiB; 3 steps"),
+        ("docs/parameters.md", 3, "planned, iteration 12; emulated:"),
     ],
 )
 def test_every_python_snippet_of_a_document_works(

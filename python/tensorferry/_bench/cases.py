@@ -18,6 +18,8 @@ HOMES = {
     "loss": "_bench_activations.loss",
     "turns": "_bench_parameters.turns",
     "disk": "_bench_parameters.disk",
+    "shadow": "_bench_parameters.shadow",
+    "reserve": "_bench_parameters.reserve",
 }
 """Where the cases are that begin with a name."""
 

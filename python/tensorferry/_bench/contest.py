@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -23,10 +23,17 @@ class Entry:
 
 Measures = dict[str, Measure]
 """Columns, by the field of an answer that fills them."""
+Heard = Callable[[Entry, dict[str, Any]], None]
+"""Told every answer, whoever gave it."""
 
 
 def hold(
-    bench: Bench[Any], contest: str, entries: Sequence[Entry], rounds: int, measures: Measures
+    bench: Bench[Any],
+    contest: str,
+    entries: Sequence[Entry],
+    rounds: int,
+    measures: Measures,
+    heard: Heard | None = None,
 ) -> list[Row]:
     """Everybody has a turn in each round, in a process that lives for all of them."""
     rows = [Row(entry.name, entry.role) for entry in entries]
@@ -37,8 +44,11 @@ def hold(
                 # Who goes first changes: the first of a round finds the machine rested.
                 place = (turn + round_) % len(entries)
                 bench.step(f"{contest}: {entries[place].name}")
-                if rows[place].absent is None:
-                    take(rows[place], children[place], entries[place], measures)
+                if rows[place].absent is not None:
+                    continue
+                answer = take(rows[place], children[place], entries[place], measures)
+                if heard is not None and answer:
+                    heard(entries[place], answer)
     finally:
         for child in children:
             child.end()

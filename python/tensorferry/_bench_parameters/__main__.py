@@ -7,7 +7,7 @@ from tensorferry._bench_parameters.scale import SCALES
 
 SUITE = Suite(
     "tensorferry._bench_parameters",
-    ("adamw", "halves", "disk"),
+    ("adamw", "halves", "disk", "shadow", "reserve"),
     SCALES,
     ("torch", "numpy", "deepspeed", "tensorferry"),
 )

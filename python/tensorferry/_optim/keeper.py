@@ -22,6 +22,10 @@ from tensorferry._optim.tensors import check_parameter, is_plain, laid_out, zero
 State: TypeAlias = dict[str, Any]
 States: TypeAlias = Mapping[torch.Tensor, State]
 
+Address: TypeAlias = tuple[str, int]
+Work: TypeAlias = tuple[int, float, int, Address, Address, tuple[int, int, int]]
+"""A tensor's step, as the core takes it."""
+
 FIRST, SECOND, MASTER = "exp_avg", "exp_avg_sq", "master"
 """The first two are torch's names; it has no masters, and ignores ours."""
 
@@ -131,6 +135,12 @@ class InMemory:
 
     def step(self, groups: Sequence[Settings], moving: list[Moving], states: States) -> None:
         """All tensors in one call."""
+        steps, work = self.work(moving, states)
+        _lib.adam_step(groups, work, torch.get_num_threads())
+        torch._foreach_add_(steps, 1)
+
+    def work(self, moving: list[Moving], states: States) -> tuple[list[torch.Tensor], list[Work]]:
+        """What the core is to do, and the counters of steps that go up when it has done so."""
         found = [self._state(each, states[each.parameter]) for each in moving]
         steps = [state["step"] for state in found]
         work = []
@@ -138,8 +148,7 @@ class InMemory:
             parameter, gradient = each.addresses()
             elements = each.parameter.numel()
             work.append((each.group, count + 1, elements, parameter, gradient, _addresses(state)))
-        _lib.adam_step(groups, work, torch.get_num_threads())
-        torch._foreach_add_(steps, 1)
+        return steps, work
 
     def _state(self, moving: Moving, state: State) -> State:
         """The state of a parameter, made where there is none."""

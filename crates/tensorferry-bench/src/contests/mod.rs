@@ -42,7 +42,8 @@ pub const DATA: Suite = Suite { title: "Data loaders", module: "tensorferry._ben
 pub const ACTIVATIONS: Suite =
     Suite { title: "Activations on disk", module: "tensorferry._bench_activations" };
 
-/// Steps of the optimizer, against torch's and `DeepSpeed`'s, and with state on disk.
+/// Steps of the optimizer, against torch's and `DeepSpeed`'s, and with state on disk; models that do
+/// not fit on their device.
 pub const PARAMETERS: Suite =
     Suite { title: "Parameters and optimizer state", module: "tensorferry._bench_parameters" };
 

@@ -7,8 +7,8 @@ use tensorferry_bench::contests::PARAMETERS;
 use super::contests::Contests;
 use crate::Env;
 
-/// Steps of the optimizer, beside torch and `DeepSpeed`, in memory and on disk; needs Python with
-/// torch
+/// Steps of the optimizer beside torch and `DeepSpeed`, and models that do not fit on their device;
+/// needs Python with torch
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     #[command(flatten)]
@@ -40,6 +40,10 @@ enum Workload {
     Halves,
     /// State on SSD, beside what the disk allows
     Disk,
+    /// A model that does not fit on the device: planned, beside copying every layer
+    Shadow,
+    /// How large a model runs in a budget, with and without gradients on the device
+    Reserve,
 }
 
 pub(crate) fn run(args: &Args, env: &Env) -> Result<()> {

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::error::{Error, Kind, Result};
-use crate::memory::{Block, Reading, Region, Writing};
+use crate::memory::{Block, Foreign, Reading, Region, Writing};
 use crate::size::Size;
 
 type Native = Arc<dyn Any + Send + Sync>;
@@ -249,6 +249,26 @@ impl Mapped {
     pub fn write(&self, range: Range<usize>) -> Result<Held<Writing>> {
         let presence = self.watch(&range, true)?;
         Ok(Held { guard: self.0.region.write(range)?, _presence: presence })
+    }
+
+    /// A range as the source of a copy, borrowed as by [`read`](Self::read) until the copy is done.
+    pub fn lend(&self, range: Range<usize>) -> Result<Block> {
+        let presence = self.watch(&range, false)?;
+        let guard = Foreign::from(self.0.region.read(range)?);
+        Ok(guard.kept_by(Box::new(presence)).into())
+    }
+
+    /// A range as the target of a copy, borrowed as by [`write`](Self::write) until then.
+    pub fn lend_for_writing(&self, range: Range<usize>) -> Result<Block> {
+        let presence = self.watch(&range, true)?;
+        let guard = Foreign::from(self.0.region.write(range)?);
+        Ok(guard.kept_by(Box::new(presence)).into())
+    }
+
+    /// Where host code sees the memory, as a number: for those who promise to touch it only while
+    /// no kernel and no copy is against it.
+    pub fn host_address(&self) -> usize {
+        self.0.region.address() as usize
     }
 
     fn watch(&self, range: &Range<usize>, writes: bool) -> Result<Option<Presence>> {

@@ -14,7 +14,7 @@ use std::ops::{Deref, DerefMut, Range};
 use std::ptr::NonNull;
 use std::sync::Arc;
 
-use super::block::Block;
+use super::block::{Block, Foreign};
 use crate::error::{Error, Result};
 use crate::size::Size;
 use crate::sync::{Mutex, lock};
@@ -189,6 +189,25 @@ impl Drop for Writing {
     }
 }
 
+/// A range as what an operation owns: it is borrowed until the operation is done.
+impl From<Reading> for Foreign {
+    fn from(guard: Reading) -> Self {
+        let bytes = bytes_at(&guard.region, &guard.range);
+        // SAFETY: the region keeps the bytes in place and alive, and lets nobody write to them
+        // until the guard, which is kept, is dropped.
+        unsafe { Self::shared(bytes.cast(), bytes.len(), Box::new(guard)) }
+    }
+}
+
+/// As for [`Reading`], for operations that write.
+impl From<Writing> for Foreign {
+    fn from(guard: Writing) -> Self {
+        let bytes = bytes_at(&guard.region, &guard.range);
+        // SAFETY: as above; here nobody else touches them either.
+        unsafe { Self::exclusive(bytes.cast(), bytes.len(), Box::new(guard)) }
+    }
+}
+
 #[cfg(test)]
 #[cfg(not(loom))]
 mod tests {
@@ -249,6 +268,20 @@ mod tests {
         assert_eq!(&*region.read(1..3).unwrap(), b"ix");
         assert!(!region.is_writable());
         assert_eq!(region.write(0..1).unwrap_err().to_string(), "the memory is read-only");
+    }
+
+    #[test]
+    fn an_operation_that_owns_a_range_keeps_others_out_until_it_is_done() {
+        let region = region(8);
+        let mut block = Block::from(Foreign::from(region.write(2..6).unwrap()));
+        block.as_mut().unwrap().fill(7);
+        assert!(region.read(0..3).is_err() && region.read(0..2).is_ok());
+        drop(block);
+        let block = Block::from(Foreign::from(region.read(1..4).unwrap()));
+        assert_eq!(&*block, [0, 7, 7]);
+        assert!(!block.is_writable() && region.write(3..4).is_err());
+        drop(block);
+        assert!(region.write(0..8).is_ok());
     }
 
     #[test]

@@ -2,9 +2,11 @@
 //!
 //! ```text
 //!   host parameters ─► device, or in place ─► gradients ─► optimizer ─► host parameters
-//!                                                          └ moments, masters: memory or SSD
+//!   └ shadow: as a plan says ────────────────────────────┘ └ moments, masters: memory or SSD
 //! ```
 //!
-//! So far there is the end of the way: the [`optimizer`].
+//! [`shadow`] moves parameters and gradients through an iteration as a plan of
+//! [`plan::modes`](crate::plan::modes) says; the [`optimizer`] takes the steps.
 
 pub mod optimizer;
+pub mod shadow;

@@ -1,0 +1,159 @@
+//! A layer's memory on the device, and how it is cut for the link.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use super::home::{Home, Slice};
+use crate::device::{ALLOCATION_ALIGNMENT, Device, Memory, Operand};
+use crate::error::{Error, Kind, Result};
+
+/// Each parameter starts at a multiple of this: what vector instructions like.
+const SLOT_ALIGNMENT: usize = 64;
+
+/// Device bytes of a buffer with a slot for each of these sizes.
+pub fn room(sizes: impl IntoIterator<Item = usize>) -> usize {
+    let slots = sizes.into_iter().map(|size| size.next_multiple_of(SLOT_ALIGNMENT));
+    slots.sum::<usize>().next_multiple_of(ALLOCATION_ALIGNMENT)
+}
+
+/// A buffer with a slot for each parameter of a layer, or for each gradient.
+#[derive(Debug)]
+pub(super) struct Buffer {
+    pub memory: Memory,
+    offsets: Vec<usize>,
+}
+
+/// Bytes that go over the link at once: from a home to a buffer, or back.
+#[derive(Debug, Clone)]
+pub(super) struct Run {
+    pub home: Arc<Home>,
+    /// In the home.
+    pub range: Range<usize>,
+    /// In the buffer.
+    pub offset: usize,
+}
+
+impl Buffer {
+    pub fn new(device: &dyn Device, slices: &[Slice]) -> Result<Self> {
+        let mut next = 0;
+        let slot = |slice: &Slice| {
+            let offset = next;
+            next += slice.len.next_multiple_of(SLOT_ALIGNMENT);
+            offset
+        };
+        let offsets = slices.iter().map(slot).collect();
+        let memory = device.allocate(room(slices.iter().map(|slice| slice.len)))?;
+        Ok(Self { memory, offsets })
+    }
+
+    pub fn slot(&self, slice: &Slice, parameter: usize) -> Range<usize> {
+        let offset = self.offsets[parameter];
+        offset..offset + slice.len
+    }
+
+    /// Where kernels see each slot.
+    pub fn addresses(&self, device: &dyn Device) -> Result<Vec<usize>> {
+        let kernels = super::runtime::kernels(device)?;
+        let all = Operand::read(&self.memory, 0..self.memory.len());
+        let entered = kernels.enter(vec![all])?;
+        let start = entered.views.first().map(|view| view.as_ptr().expose_provenance());
+        let start = start.ok_or_else(|| Error::new(Kind::Internal, "a kernel has no operand"))?;
+        Ok(self.offsets.iter().map(|offset| start + offset).collect())
+    }
+
+    /// The slots of these parameters as pieces of at most so many bytes. Neighbours on both sides
+    /// go together: each transfer costs the link's latency.
+    pub fn pieces(&self, slices: &[Slice], parameters: &[usize], piece: usize) -> Vec<Run> {
+        let mut runs: Vec<Run> = Vec::new();
+        for &parameter in parameters {
+            let slice = &slices[parameter];
+            let (range, offset) = (slice.range(), self.offsets[parameter]);
+            match runs.last_mut() {
+                _ if range.is_empty() => {}
+                Some(last) if last.continues(slice, offset) => last.range.end = range.end,
+                _ => runs.push(Run { home: Arc::clone(&slice.home), range, offset }),
+            }
+        }
+        runs.into_iter().flat_map(|run| run.cut(piece)).collect()
+    }
+}
+
+impl Run {
+    fn continues(&self, slice: &Slice, offset: usize) -> bool {
+        Arc::ptr_eq(&self.home, &slice.home)
+            && self.range.end == slice.offset
+            && self.offset + self.range.len() == offset
+    }
+
+    /// In equal parts, so that none is a small rest that costs as much latency as a large one.
+    fn cut(self, piece: usize) -> impl Iterator<Item = Self> {
+        let parts = self.range.len().div_ceil(piece.max(1));
+        let step = self.range.len().div_ceil(parts.max(1)).next_multiple_of(SLOT_ALIGNMENT);
+        let Range { start, end } = self.range.clone();
+        (start..end).step_by(step.max(1)).map(move |from| Self {
+            home: Arc::clone(&self.home),
+            range: from..(from + step).min(end),
+            offset: self.offset + (from - start),
+        })
+    }
+}
+
+#[cfg(test)]
+#[cfg(not(loom))]
+mod tests {
+    use super::*;
+    use crate::device::Host;
+
+    fn slices(home: &Arc<Home>, ranges: &[Range<usize>]) -> Vec<Slice> {
+        let slice = |range: &Range<usize>| Slice {
+            home: Arc::clone(home),
+            offset: range.start,
+            len: range.len(),
+        };
+        ranges.iter().map(slice).collect()
+    }
+
+    fn cut(
+        ranges: &[Range<usize>],
+        parameters: &[usize],
+        piece: usize,
+    ) -> Vec<(Range<usize>, usize)> {
+        let device = Host::new();
+        let home = Arc::new(Home::new(&device, 4096).unwrap());
+        let slices = slices(&home, ranges);
+        let buffer = Buffer::new(&device, &slices).unwrap();
+        let runs = buffer.pieces(&slices, parameters, piece);
+        runs.into_iter().map(|run| (run.range, run.offset)).collect()
+    }
+
+    #[test]
+    fn slots_are_aligned_and_buffers_are_as_large_as_the_device_counts_them() {
+        let device = Host::new();
+        let home = Arc::new(Home::new(&device, 4096).unwrap());
+        let slices = slices(&home, &[0..100, 100..100, 200..201, 300..364]);
+        let buffer = Buffer::new(&device, &slices).unwrap();
+        assert_eq!(buffer.offsets, [0, 128, 128, 192]);
+        assert_eq!(buffer.slot(&slices[3], 3), 192..256);
+        assert_eq!(device.facts().used_bytes, 256);
+        assert_eq!((room([100, 0, 1, 64]), room([]), room([257])), (256, 0, 512));
+        let addresses = buffer.addresses(&device).unwrap();
+        assert!(addresses.iter().all(|address| address % SLOT_ALIGNMENT == 0));
+        assert_eq!(addresses[3] - addresses[0], 192);
+    }
+
+    #[test]
+    fn neighbours_in_home_and_buffer_cross_the_link_together() {
+        assert_eq!(cut(&[0..64, 64..128], &[0, 1], 4096), [(0..128, 0)]);
+        assert_eq!(cut(&[0..60, 64..128], &[0, 1], 4096), [(0..60, 0), (64..128, 64)]);
+        assert_eq!(cut(&[64..128, 0..64], &[0, 1], 4096), [(64..128, 0), (0..64, 64)]);
+        assert_eq!(cut(&[0..64, 64..128, 128..192], &[0, 2], 4096), [(0..64, 0), (128..192, 128)]);
+        assert_eq!(cut(&[0..64, 64..64, 64..128], &[0, 1, 2], 4096), [(0..128, 0)]);
+    }
+
+    #[test]
+    fn pieces_are_even_and_together_all_there_is() {
+        assert_eq!(cut(&[0..1000], &[0], 512), [(0..512, 0), (512..1000, 512)]);
+        assert_eq!(cut(&[8..658], &[0], 300), [(8..264, 0), (264..520, 256), (520..658, 512)]);
+        assert!(cut(&[5..5], &[0], 512).is_empty());
+    }
+}

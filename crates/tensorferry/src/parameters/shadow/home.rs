@@ -1,0 +1,76 @@
+//! Host memory in which parameters or gradients are at home.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use crate::device::{Device, Mapped};
+use crate::error::{Error, Result};
+use crate::size::Size;
+
+/// Host memory that the device copies from and to fastest, and that its kernels can use in place.
+///
+/// Tensors of others lie in it. Who may touch it when is said on top of the [module](super).
+#[derive(Debug)]
+pub struct Home {
+    mapped: Mapped,
+}
+
+impl Home {
+    pub(super) fn new(device: &dyn Device, bytes: usize) -> Result<Self> {
+        let mapped = device.map_host(device.allocate_host(bytes)?)?;
+        Ok(Self { mapped })
+    }
+
+    /// Bytes.
+    pub fn len(&self) -> usize {
+        self.mapped.len()
+    }
+
+    /// Whether there are no bytes.
+    pub fn is_empty(&self) -> bool {
+        self.mapped.is_empty()
+    }
+
+    /// Where host code sees the memory.
+    pub fn address(&self) -> usize {
+        self.mapped.host_address()
+    }
+
+    pub(super) fn mapped(&self) -> &Mapped {
+        &self.mapped
+    }
+}
+
+/// A part of a home: a parameter, or its gradient.
+#[derive(Debug, Clone)]
+pub struct Slice {
+    /// Where it lies.
+    pub home: Arc<Home>,
+    /// From here.
+    pub offset: usize,
+    /// So many bytes; none for the gradient of a frozen parameter.
+    pub len: usize,
+}
+
+impl Slice {
+    pub(super) fn range(&self) -> Range<usize> {
+        self.offset..self.offset + self.len
+    }
+
+    pub(super) fn check(&self) -> Result<()> {
+        if self.offset.checked_add(self.len).is_some_and(|end| end <= self.home.len()) {
+            return Ok(());
+        }
+        let (Self { offset, len, .. }, home) = (self, Size(self.home.len() as u64));
+        Err(Error::invalid(format!(
+            "{len} bytes at offset {offset} are not inside a home of {home}"
+        )))
+    }
+
+    /// Whether both have a byte in common.
+    pub(super) fn meets(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.home, &other.home)
+            && self.offset.max(other.offset)
+                < (self.offset + self.len).min(other.offset + other.len)
+    }
+}

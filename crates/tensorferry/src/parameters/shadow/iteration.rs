@@ -1,0 +1,343 @@
+//! An iteration, as the computation sees it: begin, enter and leave layers, hand over gradients, end.
+
+use std::time::{Duration, Instant};
+
+use super::PATIENCE;
+use super::course::{Inner, Pause, too_long};
+use super::lane::number;
+use super::report::Report;
+use super::runtime::kernels;
+use super::state::{Arrival, State, What, Work};
+use crate::device::{Direction, Event, Operand};
+use crate::error::{Error, Kind, Result};
+use crate::plan::modes::{Gradient, Mode};
+
+const IN: usize = 0;
+const OUT: usize = 1;
+
+/// How long an event is waited for before the caller is asked whether to go on.
+const EVENT_PAUSE: Duration = Duration::from_millis(50);
+
+impl Inner {
+    /// Sets copies off, once no update writes what they read. Does nothing within an iteration.
+    pub fn begin(&self, pause: Pause<'_>) -> Result<()> {
+        let what = || "the updates of the last iteration".to_owned();
+        self.wait_until(&what, pause, |state| {
+            if state.began.is_some() {
+                return Some(());
+            }
+            (state.updates.is_empty() && !state.is_updating).then(|| self.set_off(state))
+        })?;
+        Ok(())
+    }
+
+    fn set_off(&self, state: &mut State) {
+        state.began = Some(Instant::now());
+        state.is_backward = false;
+        state.report = Report::of(state.report.iteration + 1, self.layers.len());
+        for progress in &mut state.layers {
+            (progress.copy, progress.made_in_all, progress.prepaid) = (Arrival::Absent, 0, None);
+        }
+        for &layer in &self.copy_order {
+            let pieces = self.layers[layer].parameter_pieces(self.ways[IN].piece);
+            state.layers[layer].copy = match pieces.len() {
+                0 => Arrival::Here,
+                pieces => Arrival::Coming(pieces),
+            };
+            self.send(state, IN, layer, pieces);
+        }
+    }
+
+    /// Makes the calling thread a kernel of the layer: on the device, after waiting for the copy
+    /// where the plan has one, or in place, where `direct_bytes` begin to cross the link.
+    pub fn enter(
+        &self,
+        layer: usize,
+        is_backward: bool,
+        direct_bytes: u64,
+        pause: Pause<'_>,
+    ) -> Result<(bool, Duration)> {
+        self.layer(layer)?;
+        let what = || format!("the parameters of {}", self.name(layer));
+        let (entered, waited) = self.wait_until(&what, pause, |state| {
+            state.is_backward |= is_backward && state.began.is_some();
+            let is_on_device = self.place(state, layer, is_backward)?;
+            Some(self.take_place(state, layer, is_backward, is_on_device, direct_bytes))
+        })?;
+        self.note_wait(layer, is_backward, waited);
+        Ok((entered?, waited))
+    }
+
+    /// Whether the kernel is to use the device's copy; `None` while it is on its way.
+    fn place(&self, state: &State, layer: usize, is_backward: bool) -> Option<bool> {
+        let (mode, progress) = (self.layers[layer].mode, &state.layers[layer]);
+        let kernel = &progress.kernels[usize::from(is_backward)];
+        if kernel.depth > 0 {
+            return Some(kernel.is_on_device);
+        }
+        match (mode, progress.copy) {
+            _ if state.began.is_none() => Some(false),
+            // Forward comes before the copy, unless backward computes it once more.
+            (Mode::Dfgb, Arrival::Coming(_)) if !is_backward => Some(false),
+            (Mode::Dfgb, Arrival::Here) if !is_backward => Some(state.is_backward),
+            (_, Arrival::Here) => Some(true),
+            (_, Arrival::Coming(_)) => None,
+            (_, Arrival::Absent) => Some(false),
+        }
+    }
+
+    fn take_place(
+        &self,
+        state: &mut State,
+        layer: usize,
+        is_backward: bool,
+        is_on_device: bool,
+        direct_bytes: u64,
+    ) -> Result<bool> {
+        let (placed, kernels) = (&self.layers[layer], kernels(&*self.device)?);
+        let mut crossing = None;
+        if !is_on_device && direct_bytes > 0 {
+            crossing = Some(kernels.direct_access(&self.direct, Direction::In, direct_bytes)?);
+            state.report_direct(layer, direct_bytes, self.ways[IN].seconds(direct_bytes));
+        }
+        let kernel = &mut state.layers[layer].kernels[usize::from(is_backward)];
+        if kernel.depth == 0 {
+            let operands = match &placed.parameters {
+                Some(buffer) if is_on_device => {
+                    vec![Operand::read(&buffer.memory, 0..buffer.memory.len())]
+                }
+                _ => {
+                    let used = placed.slices.parameters.iter().filter(|slice| slice.len > 0);
+                    used.map(|slice| Operand::read_mapped(slice.home.mapped(), slice.range()))
+                        .collect()
+                }
+            };
+            kernel.entered = Some(kernels.enter(operands)?);
+            kernel.is_on_device = is_on_device;
+        }
+        kernel.depth += 1;
+        kernel.crossing.extend(crossing);
+        if is_backward {
+            self.prepay(state, layer);
+        }
+        Ok(is_on_device)
+    }
+
+    /// A backward that writes its gradients in place does so while it computes: from its start.
+    fn prepay(&self, state: &mut State, layer: usize) {
+        let placed = &self.layers[layer];
+        let progress = &mut state.layers[layer];
+        if placed.gradient == Gradient::Host && progress.prepaid.is_none() && state.began.is_some()
+        {
+            let bytes = placed.gradient_bytes();
+            progress.prepaid = Some(bytes);
+            progress.leaving += 1;
+            self.send(state, OUT, layer, vec![What::Writes(bytes)]);
+        }
+    }
+
+    /// Ends the kernel, once what it has read and written in place has crossed the link.
+    pub fn leave(&self, layer: usize, is_backward: bool, pause: Pause<'_>) -> Result<Duration> {
+        self.layer(layer)?;
+        let phase = usize::from(is_backward);
+        let events = {
+            let mut state = self.lock();
+            let kernel = &mut state.layers[layer].kernels[phase];
+            match kernel.depth {
+                0 => return Err(self.not_entered(&state, layer)),
+                1 => std::mem::take(&mut kernel.crossing),
+                _ => {
+                    kernel.depth -= 1;
+                    return Ok(Duration::ZERO);
+                }
+            }
+        };
+        let start = Instant::now();
+        let crossed = self.crossed(layer, is_backward, &events, pause);
+        let waited = start.elapsed();
+        let mut state = self.lock();
+        let kernel = &mut state.layers[layer].kernels[phase];
+        (kernel.depth, kernel.entered) = (0, None);
+        if is_backward {
+            self.send_made(&mut state, layer);
+        }
+        self.changed.notify_all();
+        crossed.and_then(|()| state.check())?;
+        drop(state);
+        self.note_wait(layer, is_backward, waited);
+        Ok(waited)
+    }
+
+    fn not_entered(&self, state: &State, layer: usize) -> Error {
+        let message = format!("{} is left without having been entered", self.name(layer));
+        state.check().err().unwrap_or_else(|| Error::invalid(message))
+    }
+
+    fn crossed(
+        &self,
+        layer: usize,
+        is_backward: bool,
+        events: &[Event],
+        pause: Pause<'_>,
+    ) -> Result<()> {
+        let what = || format!("what {} uses in place", self.name(layer));
+        for event in events {
+            wait_for(event, &what, pause)?;
+        }
+        if is_backward && self.layers[layer].gradient == Gradient::Host {
+            let over = |state: &mut State| (state.layers[layer].leaving == 0).then_some(());
+            self.wait_until(&what, pause, over)?;
+        }
+        Ok(())
+    }
+
+    fn note_wait(&self, layer: usize, is_backward: bool, waited: Duration) {
+        let mut state = self.lock();
+        if let (true, Some(spans)) = (state.began.is_some(), state.report.layers.get_mut(layer)) {
+            let wait = if is_backward { &mut spans.backward_wait } else { &mut spans.forward_wait };
+            *wait += waited.as_secs_f64();
+        }
+    }
+
+    /// Takes a gradient that backward has made to its buffer on the device, from which it is copied
+    /// out behind compute, or to its home.
+    pub fn gradient(&self, layer: usize, parameter: usize, bytes: &[u8]) -> Result<()> {
+        self.lock().check()?;
+        let placed = self.layer(layer)?;
+        let slice = placed.slices.gradients.get(parameter).filter(|slice| slice.len == bytes.len());
+        let slice = slice.ok_or_else(|| {
+            let (name, bytes) = (self.name(layer), bytes.len());
+            let message =
+                format!("{name} has no gradient of {bytes} bytes for parameter {parameter}");
+            Error::invalid(message + "; install the layers again if they have changed")
+        })?;
+        let operand = match &placed.gradients {
+            Some(buffer) => Operand::write(&buffer.memory, buffer.slot(slice, parameter)),
+            None => Operand::write_mapped(slice.home.mapped(), slice.range()),
+        };
+        let mut entered = kernels(&*self.device)?.enter(vec![operand])?;
+        let target = entered.views.first_mut().and_then(|view| view.as_mut());
+        let missing = || Error::new(Kind::Internal, "a gradient has no place");
+        target.ok_or_else(missing)?.copy_from_slice(bytes);
+        drop(entered);
+        self.made(layer, parameter, bytes.len() as u64);
+        Ok(())
+    }
+
+    fn made(&self, layer: usize, parameter: usize, bytes: u64) {
+        let (placed, mut state) = (&self.layers[layer], self.lock());
+        let progress = &mut state.layers[layer];
+        if placed.gradient == Gradient::Device {
+            progress.made.push(parameter);
+            progress.made_in_all += 1;
+            if progress.made_in_all >= placed.trained() {
+                self.send_made(&mut state, layer);
+            }
+        } else if let Some(left) = progress.prepaid.and_then(|prepaid| prepaid.checked_sub(bytes)) {
+            progress.prepaid = Some(left);
+        } else {
+            progress.leaving += 1;
+            self.send(&mut state, OUT, layer, vec![What::Writes(bytes)]);
+        }
+    }
+
+    /// Puts gradients that are in their buffer in line for their homes.
+    fn send_made(&self, state: &mut State, layer: usize) {
+        let mut made = std::mem::take(&mut state.layers[layer].made);
+        made.sort_unstable();
+        let pieces = self.layers[layer].gradient_pieces(&made, self.ways[OUT].piece);
+        if state.fault.is_none() && !pieces.is_empty() {
+            state.layers[layer].leaving += pieces.len();
+            self.send(state, OUT, layer, pieces);
+        }
+    }
+
+    /// Waits until the layer's gradients are in their homes.
+    pub fn arrived(&self, layer: usize, pause: Pause<'_>) -> Result<Duration> {
+        self.layer(layer)?;
+        self.send_made(&mut self.lock(), layer);
+        let what = || format!("the gradients of {}", self.name(layer));
+        let arrived = |state: &mut State| state.layers[layer].has_arrived().then_some(());
+        self.wait_until(&what, pause, arrived).map(|(_, waited)| waited)
+    }
+
+    /// Puts an update in line, to be done when the layer's gradients have arrived.
+    pub fn update(&self, layer: usize, work: Work) -> Result<()> {
+        self.layer(layer)?;
+        let mut state = self.lock();
+        if let Err(error) = state.check() {
+            drop(state);
+            drop(work);
+            return Err(error);
+        }
+        self.send_made(&mut state, layer);
+        state.updates.push_back((layer, work));
+        self.changed.notify_all();
+        Ok(())
+    }
+
+    /// Waits for all updates.
+    pub fn finish_updates(&self, pause: Pause<'_>) -> Result<Duration> {
+        let what = || "the updates of all layers".to_owned();
+        let over =
+            |state: &mut State| (state.updates.is_empty() && !state.is_updating).then_some(());
+        self.wait_until(&what, pause, over).map(|(_, waited)| waited)
+    }
+
+    /// Ends the iteration: waits for gradients; copies that have not set off are given up.
+    pub fn end(&self, pause: Pause<'_>) -> Result<Duration> {
+        self.give_up_copies();
+        let what = || "the gradients of the iteration".to_owned();
+        let over = |state: &mut State| {
+            let all = state.layers.iter().all(super::state::Progress::has_arrived);
+            (all && state.is_idle(IN)).then_some(())
+        };
+        let waited = self.wait_until(&what, pause, over);
+        let mut state = self.lock();
+        if let Some(began) = state.began.take() {
+            state.report.seconds = began.elapsed().as_secs_f64();
+        }
+        for progress in &mut state.layers {
+            progress.kernels = Default::default();
+        }
+        self.changed.notify_all();
+        waited.map(|(_, waited)| waited)
+    }
+
+    fn give_up_copies(&self) {
+        let mut state = self.lock();
+        for layer in 0..self.layers.len() {
+            self.send_made(&mut state, layer);
+        }
+        let given_up = std::mem::take(&mut state.lanes[number(Direction::In)].line);
+        for passage in given_up {
+            state.layers[passage.layer].copy = Arrival::Absent;
+        }
+        self.changed.notify_all();
+    }
+}
+
+impl State {
+    fn report_direct(&mut self, layer: usize, bytes: u64, seconds: f64) {
+        if self.began.is_none() {
+            return;
+        }
+        if let Some(spans) = self.report.layers.get_mut(layer) {
+            spans.direct_bytes += bytes;
+            self.report.link_in_seconds += seconds;
+        }
+    }
+}
+
+fn wait_for(event: &Event, what: &dyn Fn() -> String, pause: Pause<'_>) -> Result<()> {
+    let start = Instant::now();
+    loop {
+        match event.wait_within(EVENT_PAUSE) {
+            Err(error) if error.kind() == Kind::Timeout && !event.is_done() => pause()?,
+            over => return over,
+        }
+        if start.elapsed() >= PATIENCE {
+            return Err(too_long(&what()));
+        }
+    }
+}

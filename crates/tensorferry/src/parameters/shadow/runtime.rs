@@ -1,0 +1,193 @@
+//! The runtime of a shadow model: a device with a budget, and the course that is installed on it.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::course::{Course, Layer, Pause};
+use super::home::Home;
+use super::link;
+use super::report::Report;
+use super::state::Work;
+use crate::device::{self, ALLOCATION_ALIGNMENT, Device, Direction, Facts, Kernels};
+use crate::error::{Error, Kind, Result};
+use crate::plan::modes::{self, Link, Plan, Planner, Profile};
+use crate::size::Size;
+use crate::sync::{Mutex, lock};
+
+/// See the [module](super).
+pub struct Shadow {
+    /// Before the device: its threads end first.
+    course: Mutex<Option<Arc<Course>>>,
+    peak: Mutex<u64>,
+    budget: u64,
+    device: Arc<dyn Device>,
+}
+
+/// The door for kernels that are host code: the one place where a device without it is refused.
+pub(super) fn kernels(device: &dyn Device) -> Result<&dyn Kernels> {
+    device.kernels().ok_or_else(|| {
+        let name = device.facts().name;
+        let message = format!("a shadow model can't run on {name:?} yet");
+        Error::new(Kind::Unsupported, message + "; take an emulated device, or \"host\"")
+    })
+}
+
+impl Shadow {
+    /// On the device of this name, with at most `budget` bytes there, or all it has.
+    pub fn open(name: &str, budget: Option<u64>) -> Result<Self> {
+        Self::new(device::open(name)?, budget)
+    }
+
+    /// On this device.
+    pub fn new(device: Arc<dyn Device>, budget: Option<u64>) -> Result<Self> {
+        kernels(&*device)?;
+        let capacity = device.facts().capacity_bytes;
+        let budget = budget.unwrap_or(capacity);
+        if budget > capacity {
+            let (budget, capacity) = (Size(budget), Size(capacity));
+            let message = format!("a budget of {budget} on a device with {capacity}");
+            return Err(Error::invalid(message + "; give at most what the device has"));
+        }
+        Ok(Self { course: Mutex::new(None), peak: Mutex::new(0), budget, device })
+    }
+
+    /// What is known about the device.
+    pub fn facts(&self) -> Facts {
+        self.device.facts()
+    }
+
+    /// Bytes that may be on it.
+    pub fn budget(&self) -> u64 {
+        self.budget
+    }
+
+    /// Memory for parameters or gradients.
+    pub fn home(&self, bytes: usize) -> Result<Home> {
+        Home::new(&*self.device, bytes)
+    }
+
+    /// Measures the link with copies of up to so many bytes, which must fit on the device.
+    pub fn measure_link(&self, bytes: usize) -> Result<Link> {
+        link::measure(&*self.device, bytes)
+    }
+
+    /// How long a kernel takes that computes for so long, with so many bytes in host memory.
+    pub fn direct_time(&self, way: Direction, bytes: u64, compute: Duration) -> Result<Duration> {
+        Ok(kernels(&*self.device)?.direct_time(way, bytes, compute))
+    }
+
+    /// A plan within the budget. Work counts as the device counts an allocation.
+    pub fn plan(&self, profile: &Profile, gradient_reserve: u64, planner: Planner) -> Result<Plan> {
+        let mut profile = profile.clone();
+        profile.work_bytes = profile.work_bytes.next_multiple_of(ALLOCATION_ALIGNMENT as u64);
+        modes::plan(&profile, self.budget, gradient_reserve, planner)
+    }
+
+    /// Puts a course in the place of the last one, which is freed first.
+    pub fn install(&self, layers: Vec<Layer>, plan: &Plan, profile: &Profile) -> Result<()> {
+        let mut installed = lock(&self.course);
+        if installed.as_ref().is_some_and(|course| course.inner().has_updates()) {
+            let message = "updates are in line; finish them before another plan is installed";
+            return Err(Error::invalid(message));
+        }
+        end(installed.take());
+        let mut peak = lock(&self.peak);
+        *peak = 0;
+        let mut sample = |bytes: u64| *peak = bytes.max(*peak);
+        let course =
+            Course::install(&self.device, self.budget, layers, (plan, profile), &mut sample)?;
+        *installed = Some(Arc::new(course));
+        Ok(())
+    }
+
+    /// Where kernels see a parameter in its layer's device buffer, as a number; `None` if the layer
+    /// is never copied. There is something to see while the layer is entered.
+    pub fn address(&self, layer: usize, parameter: usize) -> Result<Option<usize>> {
+        let course = self.course()?;
+        let placed = course.inner().layer(layer)?;
+        if parameter >= placed.slices.parameters.len() {
+            let message = format!("{} has no parameter {parameter}", course.inner().name(layer));
+            return Err(Error::invalid(message));
+        }
+        Ok(placed.addresses.get(parameter).copied())
+    }
+
+    /// An iteration begins: copies set off. Does nothing within one.
+    pub fn begin(&self, pause: Pause<'_>) -> Result<()> {
+        self.course()?.inner().begin(pause)
+    }
+
+    /// Makes the calling thread a kernel of a layer, in forward or backward; whether it is to use
+    /// the device's copy, and how long it waited for that. If not, it uses the parameters at home,
+    /// and `direct_bytes` begin to cross the link.
+    pub fn enter(
+        &self,
+        layer: usize,
+        is_backward: bool,
+        direct_bytes: u64,
+        pause: Pause<'_>,
+    ) -> Result<(bool, Duration)> {
+        self.course()?.inner().enter(layer, is_backward, direct_bytes, pause)
+    }
+
+    /// Ends that kernel, when what it has read and written in place has crossed; how long that took.
+    pub fn leave(&self, layer: usize, is_backward: bool, pause: Pause<'_>) -> Result<Duration> {
+        self.course()?.inner().leave(layer, is_backward, pause)
+    }
+
+    /// Backward has made a parameter's gradient: moves it to its place.
+    pub fn gradient(&self, layer: usize, parameter: usize, bytes: &[u8]) -> Result<()> {
+        self.course()?.inner().gradient(layer, parameter, bytes)
+    }
+
+    /// Waits until a layer's gradients are in their homes.
+    pub fn arrived(&self, layer: usize, pause: Pause<'_>) -> Result<Duration> {
+        self.course()?.inner().arrived(layer, pause)
+    }
+
+    /// Lets the updating thread do `work` once the layer's gradients have arrived and nobody reads
+    /// its parameters any more, in the order of calls.
+    pub fn update(&self, layer: usize, work: Work) -> Result<()> {
+        self.course()?.inner().update(layer, work)
+    }
+
+    /// Waits for all updates.
+    pub fn finish_updates(&self, pause: Pause<'_>) -> Result<Duration> {
+        self.course()?.inner().finish_updates(pause)
+    }
+
+    /// The iteration is over: waits for gradients, gives up copies that have not set off, and ends
+    /// kernels that were not left.
+    pub fn end(&self, pause: Pause<'_>) -> Result<Duration> {
+        self.course()?.inner().end(pause)
+    }
+
+    /// The last iteration that has ended, or the one under way as far as it has come.
+    pub fn last(&self) -> Result<Report> {
+        let report = self.course()?.inner().lock().report.clone();
+        let (peak_bytes, budget) = (*lock(&self.peak), self.budget);
+        Ok(Report { peak_bytes, budget, ..report }.summed())
+    }
+
+    /// Ends the course and frees the device.
+    pub fn close(&self) {
+        end(lock(&self.course).take());
+    }
+
+    fn course(&self) -> Result<Arc<Course>> {
+        let missing = || Error::new(Kind::Closed, "no plan is installed; install one first");
+        lock(&self.course).clone().ok_or_else(missing)
+    }
+}
+
+fn end(course: Option<Arc<Course>>) {
+    if let Some(course) = course {
+        course.close();
+    }
+}
+
+impl std::fmt::Debug for Shadow {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Shadow({:?}, {})", self.device, Size(self.budget))
+    }
+}

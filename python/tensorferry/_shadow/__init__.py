@@ -1,0 +1,37 @@
+"""Layers, their places and their gradients in a training loop; the bytes are the core's.
+
+::
+
+    module called ──► runtime ──► engine.enter ──► parameters point there ──► torch computes
+                         │                                                          │
+                         ├── saved: what autograd keeps of a parameter is its name  │
+                         ├── backward: where it is, by marks at outputs of layers ◄─┘
+                         ├── gradients: leave for their homes, come back as ``.grad``
+                         └── updates: on arrival, or in ``optimizer.step()``
+
+===========================================  ===================
+what                                         file
+===========================================  ===================
+host memory of parameters and gradients      ``homes.py``
+who moves as a whole                         ``layers.py``
+layers and a plan on the device              ``course.py``
+layers that forward is in                    ``entered.py``
+what autograd saves                          ``saved.py``
+where backward is                            ``backward.py``
+gradients on their way                       ``gradients.py``
+who updates, and when                        ``updates.py``
+seconds of layers                            ``clock.py``
+what is planned with                         ``profile.py``
+from unknown layers to a plan                ``stages.py``
+an iteration                                 ``runtime.py``
+what it came to                              ``report.py``, ``summary.py``
+what can't be wrapped                        ``refusal.py``
+===========================================  ===================
+
+*States.* A runtime discovers layers in its first iteration, profiles a few, then runs a plan, which
+it makes once more from what it measures in the first planned iterations. It starts again where a
+module is called that never was, or other parameters need gradients.
+
+*Ownership.* Between iterations every parameter points to its home. Who enters a layer points its
+parameters elsewhere, and points them back when it leaves.
+"""

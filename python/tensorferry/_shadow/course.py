@@ -1,0 +1,97 @@
+"""Layers, and the places that a plan has given them on the device."""
+
+from __future__ import annotations
+
+import ctypes
+import json
+from typing import Any
+
+import torch
+from torch import nn
+
+from tensorferry import _lib
+from tensorferry._shadow.homes import Slice, Slot
+from tensorferry._shadow.layers import Layer
+
+
+class Course:
+    """Who owns what; where it is on the device, once a plan is installed."""
+
+    def __init__(self, layers: list[Layer]) -> None:
+        self.layers = layers
+        self.of_module: dict[nn.Module, Layer] = {layer.module: layer for layer in layers}
+        self.owner: dict[Slot, tuple[Layer, int]] = {}
+        for layer in layers:
+            for position, slot in enumerate(layer.slots):
+                self.owner.setdefault(slot, (layer, position))
+        self.plan: dict[str, Any] | None = None
+        self._device: list[list[torch.Tensor] | None] = [None] * len(layers)
+        self._copies: dict[int, tuple[Layer, Slot]] = {}
+        self._homes = {slot.home.data_ptr(): slot for slot in self.owner}
+
+    def install(self, engine: _lib.Shadow, plan: str, profile: str) -> None:
+        """Gives each layer its memory on the device."""
+        engine.install([_slices(layer) for layer in self.layers], plan, profile)
+        self.plan = json.loads(plan)
+        self._copies.clear()
+        for layer in self.layers:
+            copies = _copies(engine, layer)
+            self._device[layer.index] = copies
+            for slot, tensor in zip(layer.slots, copies or [], strict=False):
+                self._copies[tensor.data_ptr()] = (layer, slot)
+
+    def device(self, layer: Layer) -> list[torch.Tensor]:
+        """The layer's parameters on the device: for kernels, while it is entered."""
+        copies = self._device[layer.index]
+        assert copies is not None, "a layer that is never copied was entered on the device"
+        return copies
+
+    def on_device(self, layer: Layer, slot: Slot) -> torch.Tensor:
+        """One of them."""
+        return self.device(layer)[layer.slots.index(slot)]
+
+    def find(self, tensor: torch.Tensor, entered: list[Layer]) -> tuple[Layer, Slot] | None:
+        """Whose bytes a tensor shows: a parameter's, or nobody's here."""
+        if tensor.layout is not torch.strided or not tensor.is_cpu:
+            return None
+        address = tensor.untyped_storage().data_ptr()
+        copy = self._copies.get(address)
+        if copy is not None:
+            return copy
+        slot = self._homes.get(address)
+        if slot is None:
+            return None
+        for layer in reversed(entered):
+            if slot in layer.slots:
+                return layer, slot
+        return self.owner[slot][0], slot
+
+
+def _slices(layer: Layer) -> tuple[list[Slice], list[Slice]]:
+    none = [(slot.slice[0], 0, 0) for slot in layer.slots]
+    return (
+        [slot.slice for slot in layer.slots],
+        [
+            slot.landing_slice if slot in layer.gradients else nothing
+            for slot, nothing in zip(layer.slots, none, strict=True)
+        ],
+    )
+
+
+def _copies(engine: _lib.Shadow, layer: Layer) -> list[torch.Tensor] | None:
+    """Tensors on the layer's device buffer; they are built of addresses and keep nothing alive."""
+    found = []
+    for position, slot in enumerate(layer.slots):
+        address = engine.address(layer.index, position)
+        if address is None:
+            return None
+        found.append(at_address(address, slot.home))
+    return found
+
+
+def at_address(address: int, like: torch.Tensor) -> torch.Tensor:
+    """A tensor on memory that somebody else keeps."""
+    memory = (ctypes.c_char * like.nbytes).from_address(address)
+    with torch.inference_mode(False):
+        flat = torch.frombuffer(memory, dtype=like.dtype, count=like.numel())
+        return flat.as_strided(like.shape, like.stride())

@@ -1,0 +1,141 @@
+"""Host memory in which parameters and gradients live; torch and the core both see it."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Sequence
+
+import torch
+
+from tensorferry import _lib
+from tensorferry._errors import InvalidInput
+
+ALIGNMENT = 64
+"""Of each tensor: what vector instructions like."""
+
+Slice = tuple[_lib.Home, int, int]
+
+
+class Slot:
+    """A parameter, and where it lives."""
+
+    def __init__(self, name: str, parameter: torch.Tensor, home: _lib.Home, offset: int) -> None:
+        self.name = name
+        self.parameter = parameter
+        self.nbytes = parameter.nbytes
+        self.slice: Slice = (home, offset, parameter.nbytes)
+        self.home = viewed(home, offset, parameter)
+        self.now = self.home
+        """What the parameter points to."""
+        self.is_ahead = False
+        """Forward has written to it: copies on the device may be older than the home."""
+        self.landing: torch.Tensor | None = None
+        """Where its gradient arrives."""
+        self.landing_slice: Slice = (home, 0, 0)
+        self.given: torch.Tensor | None = None
+        """The gradient that was handed out last, which lies in the landing."""
+        self.spare: torch.Tensor | None = None
+        """Memory for a gradient that adds up."""
+
+    def move_in(self) -> None:
+        """Copies the parameter to its home and points it there."""
+        self.home.copy_(self.parameter.detach())
+        self.parameter.data = self.home
+        self.now = self.home
+
+    def point(self, tensor: torch.Tensor) -> None:
+        """From now on the parameter is there."""
+        self.parameter.data = tensor
+        self.now = tensor
+
+    def is_home(self) -> bool:
+        """Whether the parameter is where it was put."""
+        return self.parameter.data_ptr() == self.home.data_ptr()
+
+    def adopt(self) -> None:
+        """Takes over what somebody has put in the parameter's place."""
+        given = self.parameter
+        same = given.shape == self.home.shape and given.dtype == self.home.dtype
+        if not (same and given.is_cpu and given.layout == torch.strided):
+            raise InvalidInput(
+                f"{self.name} has become {given.dtype}{list(given.shape)} on {given.device} since "
+                "the model was wrapped; close() the ShadowModel before such a change, and wrap anew"
+            )
+        self.move_in()
+
+    def clear_landing(self) -> None:
+        """Lets those who still hold an earlier gradient keep it."""
+        given, self.given = self.given, None
+        # One is this name, one the argument.
+        if given is not None and sys.getrefcount(given) > 2 and self._has_landed(given):
+            given.data = given.clone()
+
+    def set_aside(self, gradient: torch.Tensor) -> None:
+        """Takes a gradient that is to be added to out of the landing."""
+        if self._has_landed(gradient):
+            if self.spare is None or self.spare.stride() != gradient.stride():
+                self.spare = torch.empty_like(gradient)
+            gradient.data = self.spare.copy_(gradient)
+            self.given = None
+
+    def _has_landed(self, gradient: torch.Tensor) -> bool:
+        landing = self.landing
+        return landing is not None and gradient.data_ptr() == landing.data_ptr()
+
+
+class Homes:
+    """All slots of a model, in the order of its parameters."""
+
+    def __init__(self, engine: _lib.Shadow, named: Sequence[tuple[str, torch.Tensor]]) -> None:
+        self._engine = engine
+        offsets, total = laid_out(parameter.nbytes for _, parameter in named)
+        memory = engine.home(max(total, ALIGNMENT))
+        self.slots = [
+            Slot(name, parameter, memory, offset)
+            for (name, parameter), offset in zip(named, offsets, strict=True)
+        ]
+        self.of = {slot.parameter: slot for slot in self.slots}
+        for slot in self.slots:
+            slot.move_in()
+
+    def make_landings(self) -> None:
+        """A place for the gradient of each parameter that has one."""
+        wanting = [slot for slot in self.slots if slot.parameter.requires_grad]
+        if all(slot.landing is not None for slot in wanting):
+            return
+        offsets, total = laid_out(slot.nbytes for slot in wanting)
+        memory = self._engine.home(max(total, ALIGNMENT))
+        for slot, offset in zip(wanting, offsets, strict=True):
+            slot.landing = viewed(memory, offset, slot.parameter)
+            slot.landing_slice = (memory, offset, slot.nbytes)
+            slot.given = None
+
+    def take_back(self) -> None:
+        """Points every parameter to its home, adopting what others have put in its place."""
+        for slot in self.slots:
+            if not slot.is_home():
+                slot.adopt()
+
+    def give_back(self) -> None:
+        """Parameters and gradients as plain tensors."""
+        for slot in self.slots:
+            slot.parameter.data = slot.now.clone()
+            gradient = slot.parameter.grad
+            if gradient is not None:
+                gradient.data = gradient.clone()
+
+
+def viewed(home: _lib.Home, offset: int, like: torch.Tensor) -> torch.Tensor:
+    """A tensor there, with its elements in the same order."""
+    with torch.inference_mode(False):
+        flat = torch.frombuffer(home, dtype=like.dtype, count=like.numel(), offset=offset)
+        return flat.as_strided(like.shape, like.stride())
+
+
+def laid_out(sizes: Iterable[int]) -> tuple[list[int], int]:
+    """Where tensors of these sizes begin, one after the other, and where the last ends."""
+    offsets, end = [], 0
+    for size in sizes:
+        offsets.append(end)
+        end += -(-size // ALIGNMENT) * ALIGNMENT
+    return offsets, end

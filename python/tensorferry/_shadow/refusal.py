@@ -1,0 +1,59 @@
+"""Models and optimizers that can't be shadowed, and what to do about it."""
+
+from __future__ import annotations
+
+import torch
+from torch import nn
+
+from tensorferry._errors import InvalidInput, Unsupported
+from tensorferry._optim.tensors import is_dense
+
+
+def refuse_model(model: nn.Module) -> None:
+    """Says what keeps a model from being wrapped."""
+    for name, module in model.named_modules():
+        where = name or "the model"
+        if type(module).__name__ == "OptimizedModule" or module._compiled_call_impl is not None:
+            raise Unsupported(
+                f"{where} is compiled, and compiled code does not see its parameters move; "
+                "wrap the plain module"
+            )
+        if isinstance(module, torch.jit.ScriptModule):
+            raise Unsupported(f"{where} is a ScriptModule, which can't be hooked; wrap the module")
+        if getattr(module, "sparse", False) is True:
+            raise Unsupported(
+                f"{where} makes sparse gradients, which are not moved; make it with sparse=False"
+            )
+    for name, parameter in model.named_parameters():
+        refuse_parameter(name, parameter)
+
+
+def refuse_parameter(name: str, parameter: torch.Tensor) -> None:
+    """Says what keeps a parameter from having a home."""
+    if nn.parameter.is_lazy(parameter):
+        raise InvalidInput(f"{name} has no shape yet; run the model once before it is wrapped")
+    if not parameter.is_cpu:
+        raise InvalidInput(
+            f"{name} is on {parameter.device}; parameters live in host memory, wrap the model "
+            "before it is moved"
+        )
+    if parameter.layout != torch.strided or not is_dense(parameter):
+        raise Unsupported(f"{name} is sparse or a view with gaps; only dense parameters move")
+    if parameter.is_complex():
+        raise Unsupported(f"{name} is {parameter.dtype}; complex parameters are not moved")
+    if type(parameter) not in (nn.Parameter, torch.Tensor):
+        kind = type(parameter).__name__
+        raise Unsupported(f"{name} is a {kind}; only plain parameters are moved")
+
+
+def refuse_optimizer(optimizer: torch.optim.Optimizer, parameters: list[torch.Tensor]) -> None:
+    """Says whether an optimizer is of another model."""
+    if not isinstance(optimizer, torch.optim.Optimizer):
+        kind = type(optimizer).__name__
+        raise InvalidInput(f"the optimizer is a {kind}; give a torch.optim.Optimizer")
+    held = {parameter for group in optimizer.param_groups for parameter in group["params"]}
+    if not held.intersection(parameters):
+        raise InvalidInput(
+            "the optimizer has none of the model's parameters; make it with model.parameters() "
+            "of the model that is wrapped"
+        )

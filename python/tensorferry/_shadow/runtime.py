@@ -1,0 +1,316 @@
+"""An iteration of a shadowed model, from the first layer of forward to the last step.
+
+Modules tell when they are called, nodes of the graph where backward is, parameters when they have
+gradients, and the optimizer when it steps. All of it comes together here, in the thread that
+trains.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from functools import partial
+from typing import Any
+
+import torch
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+from torch.utils._pytree import tree_leaves
+
+from tensorferry import _lib
+from tensorferry._errors import Error, InvalidInput, Unsupported
+from tensorferry._shadow.backward import Backward, current_task
+from tensorferry._shadow.clock import Clock
+from tensorferry._shadow.course import Course
+from tensorferry._shadow.entered import Stack
+from tensorferry._shadow.gradients import Gradients
+from tensorferry._shadow.homes import Homes, Slot
+from tensorferry._shadow.layers import Layer
+from tensorferry._shadow.saved import Hooks, Live, Named
+from tensorferry._shadow.stages import Planning, Stages, Wishes
+from tensorferry._shadow.updates import Updates
+
+
+class Graph:
+    """Lives as long as the graph of a forward does: its nodes hold it."""
+
+
+class Hook:
+    """On a module. A copy of the module is a plain module, and its hooks do nothing."""
+
+    def __init__(self, call: Callable[..., None] | None) -> None:
+        self._call = call
+
+    def __call__(self, *arguments: Any) -> None:
+        if self._call is not None:
+            self._call(*arguments)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Hook, (None,)
+
+
+class Runtime:
+    """Everything about one wrapped model that changes."""
+
+    def __init__(
+        self,
+        engine: _lib.Shadow,
+        module: nn.Module,
+        optimizer: torch.optim.Optimizer,
+        wishes: Wishes,
+        planning: Planning | None,
+    ) -> None:
+        self.engine = engine
+        self._module = module
+        named = [(name, p) for name, p in module.named_parameters() if p.numel() > 0]
+        self._homes = Homes(engine, named)
+        self.clock = Clock()
+        self.updates = Updates(
+            engine, optimizer, self._homes.slots, wishes.update, (self._steps, self._stepped)
+        )
+        self._stack = Stack(engine, self.clock, self)
+        self.backward = Backward(
+            engine, self.clock, self.updates.backward_begins, self._backward_ended
+        )
+        self._gradients = Gradients(engine, self.backward, self.updates)
+        self._hooks = self._hook_modules()
+        self.stages = Stages(engine, module, self._homes, self.updates, wishes, planning)
+        self.iterations = 0
+        self._inside = False
+        self._active = False
+        self._graph: weakref.ref[Graph] | None = None
+        self._version = 0
+
+    # -- forward --
+
+    @contextmanager
+    def forward(self) -> Iterator[None]:
+        """Around a forward of the model."""
+        if self._inside or current_task() >= 0:
+            # Recomputed within a backward, or called by itself.
+            yield
+            return
+        self.updates.refuse_unstepped("a forward")
+        self._begin()
+        self._inside = True
+        hooks = Hooks(self)
+        try:
+            yield
+        except BaseException:
+            # What has failed is told, not what follows from it.
+            with suppress(Error):
+                self._stack.unwind(self.course)
+            with suppress(Error):
+                self._end()
+            raise
+        finally:
+            self._inside = False
+            hooks.remove()
+
+    def forward_ended(self, output: Any) -> None:
+        """Its output is known: the iteration goes on if that has a graph."""
+        if self._inside or current_task() >= 0:
+            return
+        nodes = _nodes(output)
+        if nodes:
+            graph = Graph()
+            self._graph = weakref.ref(graph)
+            for node in nodes:
+                node.register_prehook(partial(self._mark, None, graph))
+        elif self._graph is None or self._graph() is None:
+            self._end()
+
+    def _begin(self) -> None:
+        if self.backward.runs:
+            self._abandon_backward()
+        self._homes.take_back()
+        version = sum(slot.parameter._version for slot in self._homes.slots)
+        alive = self._graph is not None and self._graph() is not None
+        if self._active and (not alive or version != self._version):
+            self._end()
+        if self._active:
+            return
+        self.stages.advance()
+        self._gradients.watch(self._homes.slots)
+        self._gradients.waits_for_each = in_ddp = _is_in_ddp()
+        if in_ddp:
+            self._refuse_ddp()
+        for slot in self._homes.slots:
+            slot.is_ahead = False
+        self._version = version
+        self._active = True
+        self.clock.begin()
+        if self.course.plan is not None:
+            self._gradients.course = self.course
+            self._begin_copies()
+
+    def _begin_copies(self) -> None:
+        try:
+            self.engine.begin()
+        except Error:
+            # Something has failed, and was told; parameters are unharmed at home.
+            self.stages.install_again()
+            self.engine.begin()
+
+    def _refuse_ddp(self) -> None:
+        if self.updates.wants_arrival:
+            raise Unsupported(
+                "gradients of DistributedDataParallel are averaged before a step, which "
+                'update="arrival" can\'t wait for; pass update="step"'
+            )
+        self.updates.object("the model is in DistributedDataParallel")
+
+    def _end(self) -> None:
+        """The iteration is over, whether it came to a backward or not."""
+        self._active = False
+        self._graph = None
+        self._gradients.course = None
+        try:
+            if self.course.plan is not None:
+                self.engine.end()
+        finally:
+            self.clock.stop()
+
+    # -- layers --
+
+    def _hook_modules(self) -> list[torch.utils.hooks.RemovableHandle]:
+        hooks = []
+        for module in self._module.modules():
+            if any(True for _ in module.parameters()):
+                before, after = Hook(self._before_module), Hook(self._after_module)
+                hooks.append(module.register_forward_pre_hook(before, prepend=True))
+                hooks.append(module.register_forward_hook(after, always_call=True))
+        return hooks
+
+    def _before_module(self, module: nn.Module, arguments: tuple[Any, ...]) -> None:
+        recomputed = current_task() >= 0
+        if not (self._inside or recomputed):
+            return
+        self.stages.note_call(module)
+        layer = self.course.of_module.get(module)
+        if layer is None:
+            return
+        nbytes = layer.forward_bytes(arguments)
+        if not recomputed:
+            self.clock.start(layer.index, backward=False)
+            self.clock.read(layer.index, False, nbytes)
+        self._stack.enter(layer, self.course, nbytes)
+
+    def _after_module(self, module: nn.Module, _: Any, output: Any) -> None:
+        layer = self._stack.leave(module, self.course)
+        if layer is not None:
+            for node in _nodes(output):
+                node.register_prehook(partial(self._mark, layer, None))
+
+    @property
+    def course(self) -> Course:
+        """The layers, and their places."""
+        return self.stages.course
+
+    @property
+    def live(self) -> Live | None:
+        """Counts what is saved, while that is measured."""
+        return self.stages.live
+
+    def find(self, tensor: torch.Tensor) -> tuple[Layer, Slot] | None:
+        """Whose bytes a tensor shows."""
+        return self.course.find(tensor, self._stack.layers())
+
+    # -- backward --
+
+    def _mark(self, layer: Layer | None, _: Graph | None, __: Any) -> None:
+        index = None if layer is None else self._index(layer)
+        if self.backward.mark(index) and index is not None and self.course.plan is not None:
+            # From here on it writes gradients, if it does so in place.
+            self.backward.enter(index, 0)
+
+    def _index(self, layer: Layer) -> int | None:
+        """None for a layer of before the last discovery."""
+        return layer.index if self.course.of_module.get(layer.module) is layer else None
+
+    def place(self, named: Named) -> torch.Tensor:
+        """Where a saved parameter is now, for a kernel of backward."""
+        if not self.backward.touch() or self._index(named.layer) is None:
+            return named.slot.home
+        if self._gradients.was_seen(named.slot):
+            self.updates.object("a parameter is read after its gradient was made", named.slot)
+        index = named.layer.index
+        self.clock.read(index, True, named.nbytes)
+        on_device = self.course.plan is not None and self.backward.enter(index, named.nbytes)
+        if not on_device or named.slot.is_ahead:
+            return named.slot.home
+        return self.course.on_device(named.layer, named.slot)
+
+    def _backward_ended(self) -> None:
+        self.clock.pause()
+        self._gradients.finish()
+        was_active = self._active
+        self._end()
+        if was_active:
+            self.iterations += 1
+            self.stages.iterated(self.clock.times)
+        self.updates.backward_ended()
+
+    def _abandon_backward(self) -> None:
+        # It has failed already, perhaps for this very reason.
+        with suppress(Error):
+            self.backward.reset()
+        with suppress(Error):
+            self._end()
+        self._gradients.abandon()
+
+    def forget_updates(self) -> None:
+        """Parameters are loaded: what was a step ahead is no more."""
+        if self.backward.runs and current_task() < 0:
+            self._abandon_backward()
+        # What it would tell has been told.
+        with suppress(Error):
+            self.engine.finish_updates()
+        self.updates.forget()
+
+    def _steps(self) -> None:
+        if self.backward.runs and current_task() < 0:
+            self._abandon_backward()
+            raise InvalidInput(
+                "the last backward has failed, so there are no gradients for a step(); "
+                "start with a forward again"
+            )
+
+    def _stepped(self, seconds: float) -> None:
+        if self._active:
+            self._end()
+        self.clock.stepped(seconds)
+
+    # -- the end --
+
+    def close(self) -> None:
+        """Takes every hook away; parameters and gradients are plain tensors again."""
+        if self._active:
+            with suppress(Error):
+                self._end()
+        self.forget_updates()
+        for hook in self._hooks:
+            hook.remove()
+        self._gradients.unwatch()
+        self.updates.close()
+        self._homes.give_back()
+        self.engine.close()
+
+    def __del__(self) -> None:
+        # The core's threads end before the memory goes that they work on.
+        if hasattr(self, "engine"):
+            self.engine.close()
+
+
+def _nodes(output: Any) -> list[torch.autograd.graph.Node]:
+    """The nodes of the graph that made what a module returned."""
+    if isinstance(output, torch.Tensor):
+        return [] if output.grad_fn is None else [output.grad_fn]
+    tensors = (leaf for leaf in tree_leaves(output) if isinstance(leaf, torch.Tensor))
+    return list(dict.fromkeys(leaf.grad_fn for leaf in tensors if leaf.grad_fn is not None))
+
+
+def _is_in_ddp() -> bool:
+    ddp: Any = DistributedDataParallel
+    return ddp._get_active_ddp_module() is not None

@@ -1,0 +1,179 @@
+"""What autograd keeps of a forward.
+
+A parameter, or a view of one, is kept as its name and shape: backward finds it wherever it is then.
+Anything else goes to the hooks that were there before ours, or stays where it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import torch
+
+from tensorferry._activations.packed import Kept, keep
+from tensorferry._shadow.homes import Slot
+from tensorferry._shadow.layers import Layer
+
+Pack = Callable[[torch.Tensor], Any]
+Unpack = Callable[[Any], torch.Tensor]
+
+
+@dataclass(slots=True)
+class Named:
+    """A view of a parameter."""
+
+    layer: Layer
+    slot: Slot
+    dtype: torch.dtype
+    shape: torch.Size
+    stride: tuple[int, ...]
+    offset: int
+    version: int
+
+    @property
+    def nbytes(self) -> int:
+        """Of its elements."""
+        return self.shape.numel() * self.dtype.itemsize
+
+    def of(self, place: torch.Tensor) -> torch.Tensor:
+        """The view, where the parameter is now."""
+        empty = torch.empty(0, dtype=self.dtype)
+        return empty.set_(place.untyped_storage(), self.offset, self.shape, self.stride)
+
+    def check(self) -> None:
+        """Raises what torch raises when a saved tensor was changed in place."""
+        now = self.slot.parameter._version
+        if now != self.version:
+            raise RuntimeError(
+                "one of the variables needed for gradient computation has been modified by an "
+                f"inplace operation: the parameter {self.slot.name} is at version {now}; expected "
+                f"version {self.version} instead."
+            )
+
+
+@dataclass(slots=True)
+class Beneath:
+    """What other hooks have made of a tensor."""
+
+    packed: Any
+    unpack: Unpack
+
+
+class Counted:
+    """A tensor that stays, and counts as work of the device as long as it does."""
+
+    __slots__ = ("_live", "_storage", "kept")
+
+    def __init__(self, kept: Kept, live: Live) -> None:
+        self.kept = kept
+        self._live = live
+        storage = kept.tensor.untyped_storage()
+        self._storage = storage._cdata
+        live.add(self._storage, storage.nbytes())
+
+    def __del__(self) -> None:
+        self._live.remove(self._storage)
+
+
+class Live:
+    """Bytes of what is kept, each storage once, and the most that there were."""
+
+    def __init__(self) -> None:
+        self.peak = 0
+        self._bytes = 0
+        self._held: dict[int, list[int]] = {}
+
+    def add(self, storage: int, nbytes: int) -> None:
+        """Somebody keeps this storage."""
+        held = self._held.setdefault(storage, [0, nbytes])
+        if held[0] == 0:
+            self._bytes += nbytes
+            self.peak = max(self.peak, self._bytes)
+        held[0] += 1
+
+    def remove(self, storage: int) -> None:
+        """And does no longer."""
+        held = self._held[storage]
+        held[0] -= 1
+        if held[0] == 0:
+            self._bytes -= held[1]
+            del self._held[storage]
+
+
+class Finder(Protocol):
+    """Who knows parameters, and where they are."""
+
+    @property
+    def live(self) -> Live | None:
+        """Counts what is saved, while that is measured."""
+
+    def find(self, tensor: torch.Tensor) -> tuple[Layer, Slot] | None:
+        """Whose bytes these are."""
+
+    def place(self, named: Named) -> torch.Tensor:
+        """Where the parameter is, for a kernel of backward."""
+
+
+class Hooks:
+    """The two hooks, above those that were there before."""
+
+    def __init__(self, finder: Finder) -> None:
+        self._finder = finder
+        self._beneath: tuple[Pack, Unpack] | None = top_hooks()
+        self._hooks = torch.autograd.graph.saved_tensors_hooks(self.pack, self.unpack)
+        self._hooks.__enter__()
+
+    def remove(self) -> None:
+        """They must be the last that were put up."""
+        self._hooks.__exit__(None, None, None)
+
+    def pack(self, tensor: torch.Tensor) -> Named | Beneath | Kept | Counted:
+        """Called by autograd when an operation saves a tensor."""
+        found = self._finder.find(tensor)
+        if found is not None:
+            layer, slot = found
+            return Named(
+                layer,
+                slot,
+                tensor.dtype,
+                tensor.shape,
+                tensor.stride(),
+                int(tensor.storage_offset()),
+                slot.parameter._version,
+            )
+        if self._beneath is not None:
+            pack, unpack = self._beneath
+            return Beneath(pack(tensor), unpack)
+        kept = keep(tensor)
+        live = self._finder.live
+        return kept if live is None or not _has_storage(tensor) else Counted(kept, live)
+
+    def unpack(self, packed: Named | Beneath | Kept | Counted) -> torch.Tensor:
+        """Called by autograd when backward needs the tensor."""
+        match packed:
+            case Named():
+                packed.check()
+                return packed.of(self._finder.place(packed))
+            case Beneath():
+                return packed.unpack(packed.packed)
+            case Counted():
+                return packed.kept.unpack()
+        return packed.unpack()
+
+
+def top_hooks() -> tuple[Pack, Unpack] | None:
+    """The hooks that autograd would call now."""
+    hooks: tuple[Pack, Unpack] | None = torch._C._autograd._top_saved_tensors_default_hooks(True)
+    return hooks
+
+
+def ours_are_on_top() -> bool:
+    """Whether they are of this kind."""
+    hooks = top_hooks()
+    return hooks is not None and isinstance(getattr(hooks[0], "__self__", None), Hooks)
+
+
+def _has_storage(tensor: torch.Tensor) -> bool:
+    return tensor.layout is torch.strided and type(tensor) in (torch.Tensor, torch.nn.Parameter)
