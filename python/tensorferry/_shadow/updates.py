@@ -198,7 +198,7 @@ class Updates:
         groups = self._numbers
         slots = [slot for slot in layer.gradients if slot.parameter in groups]
         moving = [
-            Moving(groups[slot.parameter], slot.name, slot.parameter, slot.landing)
+            Moving(groups[slot.parameter], 0, [slot.name], slot.parameter, slot.landing)
             for slot in slots
             if slot.landing is not None
         ]
