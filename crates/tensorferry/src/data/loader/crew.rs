@@ -13,6 +13,7 @@
 //! themselves.
 
 use std::sync::Arc;
+use std::thread::available_parallelism;
 use std::time::Instant;
 
 use super::config::Mode;
@@ -40,7 +41,7 @@ struct Shared {
 impl Crew {
     /// A crew of so many threads.
     pub fn new(threads: usize, mode: Mode) -> Result<Arc<Self>> {
-        let cores = std::thread::available_parallelism().map_or(1, usize::from);
+        let cores = available_parallelism().map_or(1, usize::from);
         Self::on(Machine { threads, cores }, mode)
     }
 
