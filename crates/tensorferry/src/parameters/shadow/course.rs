@@ -34,6 +34,9 @@ pub struct Layer {
     pub gradients: Vec<Slice>,
 }
 
+/// What a thread does until the course is closed.
+type Life = fn(&Inner);
+
 pub(super) struct Course {
     inner: Arc<Inner>,
     threads: Vec<JoinHandle<()>>,
@@ -121,7 +124,7 @@ impl Course {
 
     fn start(inner: Inner) -> Result<Self> {
         let mut course = Self { inner: Arc::new(inner), threads: Vec::new() };
-        let works: [(&str, fn(&Inner)); 3] = [
+        let works: [(&str, Life); 3] = [
             ("ferry-shadow-in", |inner| inner.serve(Direction::In)),
             ("ferry-shadow-out", |inner| inner.serve(Direction::Out)),
             ("ferry-update", Inner::serve_updates),
@@ -297,8 +300,8 @@ impl Inner {
 
     /// Puts passages in line.
     pub fn send(&self, state: &mut State, lane: usize, layer: usize, what: Vec<What>) {
-        let line = &mut state.lanes[lane].line;
-        line.extend(what.into_iter().map(|what| Passage { layer, what }));
+        let passages = what.into_iter().map(|what| Passage { layer, what });
+        state.lanes[lane].line.extend(passages);
         self.changed.notify_all();
     }
 

@@ -130,6 +130,18 @@ impl Shadow {
         self.course()?.inner().enter(layer, is_backward, direct_bytes, pause)
     }
 
+    /// Shows an entered kernel its parameters, wherever they are: for kernels that are written here.
+    /// Others follow the [`address`](Self::address), or that of the home. It must call nothing of
+    /// the shadow model.
+    pub fn look<T>(
+        &self,
+        layer: usize,
+        is_backward: bool,
+        compute: impl FnOnce(&[&[u8]]) -> T,
+    ) -> Result<T> {
+        self.course()?.inner().look(layer, is_backward, compute)
+    }
+
     /// Ends that kernel, when what it has read and written in place has crossed; how long that took.
     pub fn leave(&self, layer: usize, is_backward: bool, pause: Pause<'_>) -> Result<Duration> {
         self.course()?.inner().leave(layer, is_backward, pause)
