@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::buffer::room;
 use super::course::{Course, Layer, Pause};
 use super::home::Home;
 use super::link;
@@ -66,8 +67,16 @@ impl Shadow {
         Home::new(&*self.device, bytes)
     }
 
-    /// Measures the link with copies of up to so many bytes, which must fit on the device.
+    /// Measures the link with copies of up to so many bytes, which must fit into the budget beside
+    /// what is installed.
     pub fn measure_link(&self, bytes: usize) -> Result<Link> {
+        let used = self.device.facts().used_bytes;
+        if used.saturating_add(room([bytes]) as u64) > self.budget {
+            let message = format!("{} to measure the link with do not fit", Size(bytes as u64));
+            let (used, budget) = (Size(used), Size(self.budget));
+            let error = Error::new(Kind::OutOfMemory, message + "; measure with less");
+            return Err(error.with("used", used).with("budget", budget));
+        }
         link::measure(&*self.device, bytes)
     }
 
