@@ -85,6 +85,8 @@ fn a_layer_that_is_entered_again_is_left_as_often() {
     assert!(bench.parameters.write(0..1).is_ok());
     let error = shadow.leave(0, false, never()).unwrap_err();
     assert_eq!(error.to_string(), "layer 0 (l0) is left without having been entered");
+    assert_eq!(shadow.last().unwrap().iteration, 0, "none has ended");
+    shadow.end(never()).unwrap();
     assert_eq!(shadow.last().unwrap().iteration, 1);
 }
 
@@ -113,7 +115,8 @@ fn a_plan_within_the_least_budget_installs_and_one_above_the_budget_does_not() {
         let said = least(256).0.unwrap_err().to_string();
         let bytes = said.split_once(" bytes)").unwrap().0.rsplit('(').next().unwrap();
         let (plan, shadow) = least(bytes.parse().unwrap());
-        shadow.install(bench.layers(&plan.clone().unwrap()), &plan.unwrap(), &profile).unwrap();
+        let plan = plan.unwrap();
+        shadow.install(bench.layers(&plan), &plan, &profile).unwrap();
         let report = shadow.last().unwrap();
         assert!(report.peak_bytes <= report.budget && report.peak_bytes >= 1024);
         assert_eq!(bench.device_bytes(), report.peak_bytes);

@@ -11,6 +11,7 @@ use super::PATIENCE;
 use super::buffer::{Buffer, room};
 use super::home::Slice;
 use super::link::{piece_bytes, speed};
+use super::report::Report;
 use super::state::{Passage, Progress, State, What};
 use crate::device::link::Speed;
 use crate::device::{ALLOCATION_ALIGNMENT, Device, Direction, Facts, Memory, Stream};
@@ -105,6 +106,7 @@ impl Course {
         let facts = device.facts();
         let state = State {
             layers: placed.iter().map(|_| Progress::default()).collect(),
+            report: Report::of(0, placed.len()),
             ..State::default()
         };
         Self::start(Inner {

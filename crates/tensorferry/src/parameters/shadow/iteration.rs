@@ -35,7 +35,8 @@ impl Inner {
     fn set_off(&self, state: &mut State) {
         state.began = Some(Instant::now());
         state.is_backward = false;
-        state.report = Report::of(state.report.iteration + 1, self.layers.len());
+        let fresh = Report::of(state.report.iteration + 1, self.layers.len());
+        state.previous = std::mem::replace(&mut state.report, fresh);
         for progress in &mut state.layers {
             (progress.copy, progress.made_in_all, progress.prepaid) = (Arrival::Absent, 0, None);
         }
@@ -328,6 +329,12 @@ impl Inner {
         }
         self.changed.notify_all();
         waited.map(|((), waited)| waited)
+    }
+
+    /// What the last iteration came to that has ended.
+    pub fn last(&self) -> Report {
+        let state = self.lock();
+        if state.began.is_some() { state.previous.clone() } else { state.report.clone() }
     }
 
     fn give_up_copies(&self) {

@@ -183,9 +183,9 @@ impl Shadow {
         self.course()?.inner().end(pause)
     }
 
-    /// The last iteration that has ended, or the one under way as far as it has come.
+    /// The last iteration that has ended.
     pub fn last(&self) -> Result<Report> {
-        let report = self.course()?.inner().lock().report.clone();
+        let report = self.course()?.inner().last();
         let (peak_bytes, budget) = (*lock(&self.peak), self.budget);
         Ok(Report { peak_bytes, budget, ..report }.summed())
     }

@@ -2,8 +2,8 @@
 
 use std::time::Instant;
 
+use tensorferry::device::Direction;
 use tensorferry::device::emulated::LinkUse;
-use tensorferry::device::{Device, Direction};
 use tensorferry::plan::modes::{Gradient, Mode};
 
 use super::bench::{Bench, never};
