@@ -388,5 +388,5 @@ def test_a_profile_can_be_planned_on_the_command_line(tmp_path: Any, capfd: Any)
     loop(model, optimizer, sentences, 4)
     path = tmp_path / "profile.json"
     path.write_text(model.profile())
-    assert _lib.cli_main(["plan", "parameters", str(path), "--budget", "64MiB"]) == 0
+    assert _lib.cli_main(["tensorferry", "plan", "parameters", str(path), "--budget", "64MiB"]) == 0
     assert "blocks.0.attention" in capfd.readouterr().out
