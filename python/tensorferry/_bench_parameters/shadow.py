@@ -57,9 +57,9 @@ def run(bench: Bench[Scale]) -> None:
 
 def note(scale: Shadowed) -> str:
     """What it was that trained."""
-    link = scale.device.partition(",")[2]
+    device = scale.device.partition(":")[2]
     return (
-        f"{scale.shape}; a link of {link}; one thread computes; {scale.steps} steps with AdamW "
+        f"{scale.shape}; a device of {device}; one thread computes; {scale.steps} steps with AdamW "
         f"each, of which the first {scale.warm} are not timed"
     )
 
