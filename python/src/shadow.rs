@@ -88,7 +88,6 @@ impl Shadow {
 
     /// Device bytes of a layer whose parameters have these sizes.
     #[staticmethod]
-    #[expect(clippy::needless_pass_by_value, reason = "arguments from Python are owned")]
     fn room(sizes: Vec<usize>) -> usize {
         shadow::room(sizes)
     }
@@ -229,7 +228,7 @@ impl Shadow {
         work: Vec<Given>,
         threads: usize,
     ) -> PyResult<()> {
-        self.with(py, |shadow| {
+        self.with(py, move |shadow| {
             let step = Step::of(&groups, work, threads)?;
             // SAFETY: the caller keeps the memory until updates are finished, and touches none of
             // it before. Parameters in a home are written when nobody reads them (the core waits
@@ -301,7 +300,7 @@ impl Shadow {
         let mut raised = None;
         let result = self.with(py, |shadow| {
             work(shadow, &mut || {
-                Python::attach(|py| py.check_signals()).map_err(|error| {
+                Python::attach(Python::check_signals).map_err(|error| {
                     raised = Some(error);
                     Error::new(Kind::Closed, "a signal's handler has raised an exception")
                 })

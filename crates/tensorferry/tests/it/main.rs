@@ -12,5 +12,6 @@ mod io;
 mod metrics;
 mod optimizer;
 mod recipe;
+mod shadow;
 mod source;
 mod tree;

@@ -10,10 +10,11 @@ use crate::error::{Error, Kind, Result};
 /// Each parameter starts at a multiple of this: what vector instructions like.
 const SLOT_ALIGNMENT: usize = 64;
 
-/// Device bytes of a buffer with a slot for each of these sizes.
+/// Device bytes of a buffer with a slot for each of these sizes; absurd ones are more than anybody has.
 pub fn room(sizes: impl IntoIterator<Item = usize>) -> usize {
-    let slots = sizes.into_iter().map(|size| size.next_multiple_of(SLOT_ALIGNMENT));
-    slots.sum::<usize>().next_multiple_of(ALLOCATION_ALIGNMENT)
+    let up = |size: usize, to| size.checked_next_multiple_of(to).unwrap_or(usize::MAX);
+    let slots = sizes.into_iter().map(|size| up(size, SLOT_ALIGNMENT));
+    up(slots.fold(0, usize::saturating_add), ALLOCATION_ALIGNMENT)
 }
 
 /// A buffer with a slot for each parameter of a layer, or for each gradient.
@@ -126,6 +127,10 @@ mod tests {
         runs.into_iter().map(|run| (run.range, run.offset)).collect()
     }
 
+    fn whole(range: Range<usize>) -> Vec<Range<usize>> {
+        std::iter::once(range).collect()
+    }
+
     #[test]
     fn slots_are_aligned_and_buffers_are_as_large_as_the_device_counts_them() {
         let device = Host::new();
@@ -136,6 +141,7 @@ mod tests {
         assert_eq!(buffer.slot(&slices[3], 3), 192..256);
         assert_eq!(device.facts().used_bytes, 256);
         assert_eq!((room([100, 0, 1, 64]), room([]), room([257])), (256, 0, 512));
+        assert_eq!(room([usize::MAX, 1, usize::MAX - 100]), usize::MAX);
         let addresses = buffer.addresses(&device).unwrap();
         assert!(addresses.iter().all(|address| address % SLOT_ALIGNMENT == 0));
         assert_eq!(addresses[3] - addresses[0], 192);
@@ -152,8 +158,8 @@ mod tests {
 
     #[test]
     fn pieces_are_even_and_together_all_there_is() {
-        assert_eq!(cut(&[0..1000], &[0], 512), [(0..512, 0), (512..1000, 512)]);
-        assert_eq!(cut(&[8..658], &[0], 300), [(8..264, 0), (264..520, 256), (520..658, 512)]);
-        assert!(cut(&[5..5], &[0], 512).is_empty());
+        assert_eq!(cut(&whole(0..1000), &[0], 512), [(0..512, 0), (512..1000, 512)]);
+        assert_eq!(cut(&whole(8..658), &[0], 300), [(8..264, 0), (264..520, 256), (520..658, 512)]);
+        assert!(cut(&whole(5..5), &[0], 512).is_empty());
     }
 }

@@ -11,6 +11,7 @@ use super::PATIENCE;
 use super::buffer::{Buffer, room};
 use super::home::Slice;
 use super::link::{piece_bytes, speed};
+use super::report::Report;
 use super::state::{Passage, Progress, State, What};
 use crate::device::link::Speed;
 use crate::device::{ALLOCATION_ALIGNMENT, Device, Direction, Facts, Memory, Stream};
@@ -33,6 +34,9 @@ pub struct Layer {
     /// One for each parameter, without bytes where it is frozen.
     pub gradients: Vec<Slice>,
 }
+
+/// What a thread does until the course is closed.
+type Life = fn(&Inner);
 
 pub(super) struct Course {
     inner: Arc<Inner>,
@@ -102,6 +106,7 @@ impl Course {
         let facts = device.facts();
         let state = State {
             layers: placed.iter().map(|_| Progress::default()).collect(),
+            report: Report::of(0, placed.len()),
             ..State::default()
         };
         Self::start(Inner {
@@ -121,7 +126,7 @@ impl Course {
 
     fn start(inner: Inner) -> Result<Self> {
         let mut course = Self { inner: Arc::new(inner), threads: Vec::new() };
-        let works: [(&str, fn(&Inner)); 3] = [
+        let works: [(&str, Life); 3] = [
             ("ferry-shadow-in", |inner| inner.serve(Direction::In)),
             ("ferry-shadow-out", |inner| inner.serve(Direction::Out)),
             ("ferry-update", Inner::serve_updates),
@@ -297,8 +302,8 @@ impl Inner {
 
     /// Puts passages in line.
     pub fn send(&self, state: &mut State, lane: usize, layer: usize, what: Vec<What>) {
-        let line = &mut state.lanes[lane].line;
-        line.extend(what.into_iter().map(|what| Passage { layer, what }));
+        let passages = what.into_iter().map(|what| Passage { layer, what });
+        state.lanes[lane].line.extend(passages);
         self.changed.notify_all();
     }
 

@@ -3,13 +3,15 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use crate::device::{Device, Mapped};
+use crate::device::{Device, Held, Mapped};
 use crate::error::{Error, Result};
+use crate::memory::{Reading, Writing};
 use crate::size::Size;
 
 /// Host memory that the device copies from and to fastest, and that its kernels can use in place.
 ///
-/// Tensors of others lie in it. Who may touch it when is said on top of the [module](super).
+/// Who may touch it when is said on top of the [module](super). [`read`](Self::read) and
+/// [`write`](Self::write) see to it; tensors of others that lie in it, at its address, do not.
 #[derive(Debug)]
 pub struct Home {
     mapped: Mapped,
@@ -34,6 +36,16 @@ impl Home {
     /// Where host code sees the memory.
     pub fn address(&self) -> usize {
         self.mapped.host_address()
+    }
+
+    /// Borrows a range for host code to read; an error while a kernel or a copy writes to it.
+    pub fn read(&self, range: Range<usize>) -> Result<Held<Reading>> {
+        self.mapped.read(range)
+    }
+
+    /// Borrows a range for host code to write; an error while a kernel or a copy uses it.
+    pub fn write(&self, range: Range<usize>) -> Result<Held<Writing>> {
+        self.mapped.write(range)
     }
 
     pub(super) fn mapped(&self) -> &Mapped {

@@ -4,6 +4,7 @@ use std::time::{Duration, Instant};
 
 use super::PATIENCE;
 use super::course::{Inner, Pause, too_long};
+use super::home::Slice;
 use super::lane::number;
 use super::report::Report;
 use super::runtime::kernels;
@@ -34,7 +35,8 @@ impl Inner {
     fn set_off(&self, state: &mut State) {
         state.began = Some(Instant::now());
         state.is_backward = false;
-        state.report = Report::of(state.report.iteration + 1, self.layers.len());
+        let fresh = Report::of(state.report.iteration + 1, self.layers.len());
+        state.previous = std::mem::replace(&mut state.report, fresh);
         for progress in &mut state.layers {
             (progress.copy, progress.made_in_all, progress.prepaid) = (Arrival::Absent, 0, None);
         }
@@ -121,6 +123,28 @@ impl Inner {
             self.prepay(state, layer);
         }
         Ok(is_on_device)
+    }
+
+    /// Lets an entered kernel see its parameters, wherever they are.
+    pub fn look<T>(
+        &self,
+        layer: usize,
+        is_backward: bool,
+        compute: impl FnOnce(&[&[u8]]) -> T,
+    ) -> Result<T> {
+        let (placed, state) = (self.layer(layer)?, self.lock());
+        let kernel = &state.layers[layer].kernels[usize::from(is_backward)];
+        let Some(entered) = &kernel.entered else { return Err(self.not_entered(&state, layer)) };
+        let mut views = entered.views.iter();
+        let whole =
+            placed.parameters.as_ref().filter(|_| kernel.is_on_device).zip(views.clone().next());
+        let see = |(parameter, slice): (usize, &Slice)| match whole {
+            Some((buffer, view)) => &view[buffer.slot(slice, parameter)],
+            None if slice.len == 0 => &[],
+            None => views.next().map_or(&[] as &[u8], |view| &**view),
+        };
+        let seen: Vec<&[u8]> = placed.slices.parameters.iter().enumerate().map(see).collect();
+        Ok(compute(&seen))
     }
 
     /// A backward that writes its gradients in place does so while it computes: from its start.
@@ -211,6 +235,9 @@ impl Inner {
                 format!("{name} has no gradient of {bytes} bytes for parameter {parameter}");
             Error::invalid(message + "; install the layers again if they have changed")
         })?;
+        if bytes.is_empty() {
+            return Ok(());
+        }
         let operand = match &placed.gradients {
             Some(buffer) => Operand::write(&buffer.memory, buffer.slot(slice, parameter)),
             None => Operand::write_mapped(slice.home.mapped(), slice.range()),
@@ -258,7 +285,7 @@ impl Inner {
         self.send_made(&mut self.lock(), layer);
         let what = || format!("the gradients of {}", self.name(layer));
         let arrived = |state: &mut State| state.layers[layer].has_arrived().then_some(());
-        self.wait_until(&what, pause, arrived).map(|(_, waited)| waited)
+        self.wait_until(&what, pause, arrived).map(|((), waited)| waited)
     }
 
     /// Puts an update in line, to be done when the layer's gradients have arrived.
@@ -281,7 +308,7 @@ impl Inner {
         let what = || "the updates of all layers".to_owned();
         let over =
             |state: &mut State| (state.updates.is_empty() && !state.is_updating).then_some(());
-        self.wait_until(&what, pause, over).map(|(_, waited)| waited)
+        self.wait_until(&what, pause, over).map(|((), waited)| waited)
     }
 
     /// Ends the iteration: waits for gradients; copies that have not set off are given up.
@@ -301,7 +328,13 @@ impl Inner {
             progress.kernels = Default::default();
         }
         self.changed.notify_all();
-        waited.map(|(_, waited)| waited)
+        waited.map(|((), waited)| waited)
+    }
+
+    /// What the last iteration came to that has ended.
+    pub fn last(&self) -> Report {
+        let state = self.lock();
+        if state.began.is_some() { state.previous.clone() } else { state.report.clone() }
     }
 
     fn give_up_copies(&self) {

@@ -50,13 +50,14 @@ impl Inner {
     fn next(&self, direction: Direction, is_idle: bool) -> Next {
         let mut state = self.lock();
         loop {
+            let is_open = !state.is_closing;
             let lane = &mut state.lanes[number(direction)];
-            if let Some(passage) = lane.line.pop_front() {
+            if is_open && let Some(passage) = lane.line.pop_front() {
                 lane.under_way += 1;
                 return Next::Passage(passage);
             } else if !is_idle {
                 return Next::Nothing;
-            } else if state.is_closing {
+            } else if !is_open {
                 return Next::Close;
             }
             state = wait(&self.changed, state, None).0;

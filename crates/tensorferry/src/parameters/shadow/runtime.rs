@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::buffer::room;
 use super::course::{Course, Layer, Pause};
 use super::home::Home;
 use super::link;
@@ -66,8 +67,16 @@ impl Shadow {
         Home::new(&*self.device, bytes)
     }
 
-    /// Measures the link with copies of up to so many bytes, which must fit on the device.
+    /// Measures the link with copies of up to so many bytes, which must fit into the budget beside
+    /// what is installed.
     pub fn measure_link(&self, bytes: usize) -> Result<Link> {
+        let used = self.device.facts().used_bytes;
+        if used.saturating_add(room([bytes]) as u64) > self.budget {
+            let message = format!("{} to measure the link with do not fit", Size(bytes as u64));
+            let (used, budget) = (Size(used), Size(self.budget));
+            let error = Error::new(Kind::OutOfMemory, message + "; measure with less");
+            return Err(error.with("used", used).with("budget", budget));
+        }
         link::measure(&*self.device, bytes)
     }
 
@@ -130,6 +139,18 @@ impl Shadow {
         self.course()?.inner().enter(layer, is_backward, direct_bytes, pause)
     }
 
+    /// Shows an entered kernel its parameters, wherever they are: for kernels that are written here.
+    /// Others follow the [`address`](Self::address), or that of the home. It must call nothing of
+    /// the shadow model.
+    pub fn look<T>(
+        &self,
+        layer: usize,
+        is_backward: bool,
+        compute: impl FnOnce(&[&[u8]]) -> T,
+    ) -> Result<T> {
+        self.course()?.inner().look(layer, is_backward, compute)
+    }
+
     /// Ends that kernel, when what it has read and written in place has crossed; how long that took.
     pub fn leave(&self, layer: usize, is_backward: bool, pause: Pause<'_>) -> Result<Duration> {
         self.course()?.inner().leave(layer, is_backward, pause)
@@ -162,9 +183,9 @@ impl Shadow {
         self.course()?.inner().end(pause)
     }
 
-    /// The last iteration that has ended, or the one under way as far as it has come.
+    /// The last iteration that has ended.
     pub fn last(&self) -> Result<Report> {
-        let report = self.course()?.inner().lock().report.clone();
+        let report = self.course()?.inner().last();
         let (peak_bytes, budget) = (*lock(&self.peak), self.budget);
         Ok(Report { peak_bytes, budget, ..report }.summed())
     }

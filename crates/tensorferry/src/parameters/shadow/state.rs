@@ -29,6 +29,8 @@ pub(super) struct State {
     pub is_closing: bool,
     /// Of the iteration under way, or the last one: updates may follow its end.
     pub report: Report,
+    /// Of the one before.
+    pub previous: Report,
 }
 
 /// One direction of the link.
