@@ -19,9 +19,9 @@ from torch.nn import functional
 
 import tensorferry as ferry
 
-WORDS, WIDTH, DEPTH, LENGTH, BATCH = 512, 256, 6, 64, 4
+WORDS, WIDTH, DEPTH, LENGTH, BATCH = 512, 256, 6, 32, 2
 STEPS = 12
-DEVICE = "emulated:capacity=20MiB,bandwidth=2GB/s,latency=10us"
+DEVICE = "emulated:capacity=16MiB,bandwidth=2GB/s,latency=10us"
 ADAM_BYTES = 16
 """Of each float32 parameter: itself, its gradient, two moments."""
 
