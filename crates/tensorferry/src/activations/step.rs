@@ -57,7 +57,7 @@ impl Busy {
     }
 
     fn seconds(&self) -> f64 {
-        self.seconds + self.since.map_or(0.0, |since| seconds_since(since))
+        self.seconds + self.since.map_or(0.0, seconds_since)
     }
 }
 
