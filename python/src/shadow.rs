@@ -300,7 +300,7 @@ impl Shadow {
         let mut raised = None;
         let result = self.with(py, |shadow| {
             work(shadow, &mut || {
-                Python::attach(Python::check_signals).map_err(|error| {
+                Python::attach(ask_handlers).map_err(|error| {
                     raised = Some(error);
                     Error::new(Kind::Closed, "a signal's handler has raised an exception")
                 })
@@ -316,6 +316,11 @@ impl Shadow {
     ) -> PyResult<f64> {
         self.waiting(py, work).map(|waited| waited.as_secs_f64())
     }
+}
+
+/// Lets handlers of signals run that have come meanwhile.
+fn ask_handlers(py: Python<'_>) -> PyResult<()> {
+    py.check_signals()
 }
 
 impl Drop for Shadow {
