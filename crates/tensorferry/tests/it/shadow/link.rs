@@ -87,12 +87,12 @@ fn a_gradient_that_comes_late_leaves_by_itself() {
     bench.fill(0);
     bench.shadow.begin(never()).unwrap();
     bench.shadow.enter(0, true, 0, never()).unwrap();
-    bench.shadow.gradient(0, 1, &[1; 64 * KIB]).unwrap();
+    bench.shadow.gradient(0, 1, &vec![1; 64 * KIB]).unwrap();
     bench.shadow.leave(0, true, never()).unwrap();
     bench.shadow.arrived(0, never()).unwrap();
     assert_eq!(kib(&uses(&bench, Direction::Out)), [(64, true)]);
     for layer in [0, 1] {
-        bench.shadow.gradient(layer, 0, &[2; 64 * KIB]).unwrap();
+        bench.shadow.gradient(layer, 0, &vec![2; 64 * KIB]).unwrap();
     }
     bench.shadow.arrived(0, never()).unwrap();
     bench.shadow.end(never()).unwrap();
@@ -107,7 +107,7 @@ fn a_measured_link_is_never_faster_than_it_is() {
     let link = bench.shadow.measure_link(2 << 20).unwrap();
     let speeds = bench.device.facts().link.unwrap();
     for (measured, real) in [(link.inwards, speeds.into), (link.outwards, speeds.out)] {
-        assert!(measured.seconds((2 << 20) as f64) >= real.time(2 << 20).as_secs_f64() * 0.999);
+        assert!(measured.seconds(f64::from(2 << 20)) >= real.time(2 << 20).as_secs_f64() * 0.999);
     }
     assert!(link.direct_shares && (link.direct_slowdown - 1.5).abs() < 1e-12);
     assert_eq!(bench.device_bytes(), 0);

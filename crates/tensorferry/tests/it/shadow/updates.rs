@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Mutex};
 
-use tensorferry::parameters::shadow::{Layer, Slice};
+use tensorferry::parameters::shadow::Slice;
 use tensorferry::plan::modes::{Gradient, Mode};
 use tensorferry::{Error, Kind};
 
@@ -60,7 +60,9 @@ fn a_parameter_of_two_layers_is_updated_when_neither_uses_it() {
     let (plan, profile) = bench.plan(&[Mode::Dha, Mode::Dfgb], &[Gradient::Host; 2]);
     let tied = Slice { home: Arc::clone(&bench.parameters), offset: 0, len: 1 << 20 };
     let mut layers = bench.layers(&plan);
-    layers.iter_mut().for_each(|layer: &mut Layer| layer.parameters[0] = tied.clone());
+    for layer in &mut layers {
+        layer.parameters[0] = tied.clone();
+    }
     bench.shadow.install(layers, &plan, &profile).unwrap();
     bench.shadow.begin(never()).unwrap();
     bench.shadow.enter(0, true, 64, never()).unwrap();
