@@ -24,6 +24,10 @@ const LATENCY_SHARE: u32 = 50;
 pub(super) const IN_LINE_MAX: usize = 2;
 /// Measurements of each size, of which the middle one counts.
 const SAMPLES: usize = 3;
+/// Small copies in a row that tell what each transfer costs.
+const ROW: usize = 32;
+/// Bytes of such a copy.
+const SMALL_BYTES: usize = 4 << 10;
 
 /// Bytes of a piece on a link of this speed.
 pub(super) fn piece_bytes(facts: &Facts, direction: Direction) -> usize {
@@ -83,27 +87,32 @@ struct Trial<'a> {
 }
 
 impl Trial<'_> {
-    /// Two sizes tell latency and bandwidth apart.
+    /// A row of small copies tells what each transfer costs, a large copy what its bytes do. Not two
+    /// large ones: their difference is small beside what a busy machine adds to either, and layers are
+    /// many, each with a latency.
     fn fit(&self, direction: Direction) -> Result<modes::Direction> {
-        let (large, small) = (self.memory.len(), self.memory.len().div_ceil(4));
+        let (bytes, piece) = (self.memory.len(), piece_bytes(&self.device.facts(), direction));
         // Pages that nobody has touched yet would be made in the middle of a copy.
-        self.seconds(direction, large)?;
-        let (long, short) = (self.median(direction, large)?, self.median(direction, small)?);
-        let slope = (long - short).max(f64::MIN_POSITIVE) / (large - small).max(1) as f64;
-        let bytes_per_second = (1.0 / slope).clamp(1.0, 1e15);
-        let latency_seconds = (short - small as f64 / bytes_per_second).max(0.0);
+        self.seconds(direction, bytes, piece)?;
+        let all = self.median(direction, bytes, piece)?;
+        let small = bytes.div_ceil(ROW).min(SMALL_BYTES);
+        let row = (small * ROW).min(bytes);
+        let each = self.median(direction, row, small)? / row.div_ceil(small) as f64;
+        let moving = all * small as f64 / bytes as f64;
+        let latency_seconds = (each - moving).clamp(0.0, all / 2.0);
+        let bytes_per_second = (bytes as f64 / (all - latency_seconds)).clamp(1.0, 1e15);
         Ok(modes::Direction { bytes_per_second, latency_seconds })
     }
 
-    fn median(&self, direction: Direction, bytes: usize) -> Result<f64> {
-        let samples = (0..SAMPLES).map(|_| self.seconds(direction, bytes));
+    fn median(&self, direction: Direction, bytes: usize, piece: usize) -> Result<f64> {
+        let samples = (0..SAMPLES).map(|_| self.seconds(direction, bytes, piece));
         let mut samples = samples.collect::<Result<Vec<_>>>()?;
         samples.sort_by(f64::total_cmp);
         Ok(samples[SAMPLES / 2])
     }
 
-    fn seconds(&self, direction: Direction, bytes: usize) -> Result<f64> {
-        let piece = piece_bytes(&self.device.facts(), direction);
+    /// So many bytes in such pieces.
+    fn seconds(&self, direction: Direction, bytes: usize, piece: usize) -> Result<f64> {
         let start = Instant::now();
         let mut line = VecDeque::new();
         for from in (0..bytes).step_by(piece) {
