@@ -366,7 +366,11 @@ fn wait_for(event: &Event, what: &dyn Fn() -> String, pause: Pause<'_>) -> Resul
     let start = Instant::now();
     loop {
         match event.wait_within(EVENT_PAUSE) {
-            Err(error) if error.kind() == Kind::Timeout && !event.is_done() => pause()?,
+            // It may have ended since; then this says how.
+            Err(error) if error.kind() == Kind::Timeout && event.is_done() => {
+                return event.wait_within(Duration::ZERO);
+            }
+            Err(error) if error.kind() == Kind::Timeout => pause()?,
             over => return over,
         }
         if start.elapsed() >= PATIENCE {
