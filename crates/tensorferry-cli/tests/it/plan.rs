@@ -68,7 +68,7 @@ fn less_reserve_leaves_fewer_gradients_on_the_device() {
     let report: Value = serde_json::from_str(&ended.stdout).unwrap();
     let choices = report["plan"]["choices"].as_array().unwrap();
     let gradients: Vec<_> = choices.iter().map(|choice| choice["gradient"].as_str()).collect();
-    assert_eq!(gradients, [Some("host"), Some("device"), Some("device"), Some("host")]);
+    assert_eq!(gradients, [Some("host"), Some("host"), Some("device"), Some("device")]);
     assert_eq!(report["plan"]["gap_seconds"], 0.0);
     assert_eq!(report["timeline"]["spans"][0]["doing"]["forward"], 0);
     assert!(report["all_copied"]["predicted"]["seconds"].as_f64().is_some());
@@ -108,8 +108,8 @@ fn planners_are_compared_with_all_plans_over_made_up_iterations() {
     let report: Value = serde_json::from_str(&ended.stdout).unwrap();
     assert_eq!((&report["best"], &report["slower_than_paper"]), (&20.into(), &0.into()));
     let ended = run(&args);
-    let heading = "20 made-up iterations of 2 to 5 layers, seed 5\n\nbeside all plans there are: as \
-                   fast as the best in 20, slower in 0\n";
+    let heading = "20 made-up iterations of 2 to 5 layers, seed 5\n\nbeside all modes there are \
+                   for its gradients: as fast as the best in 20, slower in 0\n";
     assert!(ended.stdout.starts_with(heading), "{}", ended.stdout);
     let ended = run(&[&args[..], &["--time"]].concat());
     assert!(ended.stdout.starts_with("the exact planner, 5 layers: "), "{}", ended.stdout);
