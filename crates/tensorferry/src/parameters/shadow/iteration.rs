@@ -378,3 +378,37 @@ fn wait_for(event: &Event, what: &dyn Fn() -> String, pause: Pause<'_>) -> Resul
         }
     }
 }
+
+#[cfg(test)]
+#[cfg(not(loom))]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::device::Completion;
+    use crate::memory::Block;
+
+    /// Ends between the end of a wait and the next look at it.
+    struct AtTheLastMoment;
+
+    impl Completion for AtTheLastMoment {
+        fn poll(&self) -> Option<Result<()>> {
+            Some(Ok(()))
+        }
+
+        fn wait_until(&self, deadline: Option<Instant>) -> Option<Result<()>> {
+            deadline.is_some_and(|deadline| deadline <= Instant::now()).then_some(Ok(()))
+        }
+
+        fn take_block(&self) -> Option<Block> {
+            None
+        }
+    }
+
+    #[test]
+    fn an_event_that_ends_with_the_pause_has_ended() {
+        let event = Event::new(Arc::new(AtTheLastMoment), Arc::new(()));
+        let never = &mut || Err(Error::invalid("it was taken for one that goes on"));
+        wait_for(&event, &|| "nothing".to_owned(), never).unwrap();
+    }
+}
