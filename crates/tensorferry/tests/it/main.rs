@@ -15,3 +15,4 @@ mod recipe;
 mod shadow;
 mod source;
 mod tree;
+mod victim;

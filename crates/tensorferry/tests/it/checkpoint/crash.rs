@@ -1,16 +1,18 @@
 //! A process that saves is killed at any moment: the file is one of those it saved, whole.
 
-use std::io::{BufRead, BufReader};
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::path::PathBuf;
 use std::time::Duration;
 
 use tensorferry::checkpoint::{Options, staging};
 use tensorferry::io::{Config, open};
 
 use super::{Content, READERS, Setting, WINDOW, files_in};
+use crate::victim::start_and_kill;
 
 const KILLS: usize = 200;
+
+/// What is killed.
+const CHILD: &str = "checkpoint::crash::saves_until_it_is_killed";
 
 /// Where the child saves to.
 const DIRECTORY: &str = "TENSORFERRY_TEST_DIRECTORY";
@@ -30,7 +32,7 @@ fn a_process_that_is_killed_at_any_moment_leaves_a_whole_file() {
     for _ in 0..KILLS {
         random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
         let moment = Duration::from_micros(1000 + (random >> 33) % 39_000);
-        start_and_kill(directory.path(), moment);
+        start_and_kill(CHILD, (DIRECTORY, directory.path()), "saved", moment);
         let len = std::fs::metadata(&path).unwrap().len();
         let which = usize::from(len < WINDOW);
         contents[which].assert_is_in(&engine, &path, READERS[1]);
@@ -44,40 +46,6 @@ fn a_process_that_is_killed_at_any_moment_leaves_a_whole_file() {
     let setting = Setting { engine, directory };
     contents[0].save(&setting, &Options::new(staging(0).unwrap())).unwrap();
     setting.assert_only(&contents[0]);
-}
-
-fn start_and_kill(directory: &Path, moment: Duration) {
-    let mut child = Running::start(directory);
-    child.wait_for_the_first_save();
-    std::thread::sleep(moment);
-}
-
-/// A child that saves for ever; killed when dropped.
-struct Running(Child);
-
-impl Running {
-    fn start(directory: &Path) -> Self {
-        let name = "checkpoint::crash::saves_until_it_is_killed";
-        let child = Command::new(std::env::current_exe().unwrap())
-            .args(["--exact", name, "--ignored", "--nocapture"])
-            .env(DIRECTORY, directory)
-            .stdout(Stdio::piped())
-            .spawn();
-        Self(child.unwrap())
-    }
-
-    fn wait_for_the_first_save(&mut self) {
-        let lines = BufReader::new(self.0.stdout.take().unwrap()).lines();
-        let said = lines.map(Result::unwrap).find(|line| line.ends_with("saved"));
-        assert!(said.is_some(), "the child has ended by itself");
-    }
-}
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        self.0.kill().unwrap();
-        self.0.wait().unwrap();
-    }
 }
 
 #[test]

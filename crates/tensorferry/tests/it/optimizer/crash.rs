@@ -1,9 +1,7 @@
 //! A process that takes steps is killed at any moment: its state is that of a whole step, or is
 //! refused.
 
-use std::io::{BufRead, BufReader};
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::path::PathBuf;
 use std::time::Duration;
 
 use tensorferry::Kind;
@@ -11,8 +9,12 @@ use tensorferry::io::{Choice, Config, Faults, open};
 use tensorferry::parameters::optimizer::Store;
 
 use super::{CHUNK, Model, engine, read, step_in_memory, step_on_disk, store};
+use crate::victim::start_and_kill;
 
 const KILLS: usize = 60;
+
+/// What is killed.
+const CHILD: &str = "optimizer::crash::takes_steps_until_it_is_killed";
 
 /// Where the child keeps its state.
 const DIRECTORY: &str = "TENSORFERRY_TEST_OPTIMIZER";
@@ -28,7 +30,7 @@ fn a_process_that_is_killed_at_any_moment_leaves_a_whole_state_or_an_error() {
     for _ in 0..KILLS {
         random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
         let moment = Duration::from_micros((random >> 33) % 150_000);
-        start_and_kill(directory.path(), moment);
+        start_and_kill(CHILD, (DIRECTORY, directory.path()), "stepped", moment);
         let engine = engine(Choice::Auto, &Faults::new());
         match Store::resume(&engine, directory.path()) {
             Ok(mut left) => {
@@ -50,40 +52,6 @@ fn a_process_that_is_killed_at_any_moment_leaves_a_whole_state_or_an_error() {
     }
     eprintln!("{whole} states were whole, {refused} refused");
     assert!(whole > 0 && refused > 0, "both must have been tried: {whole} and {refused}");
-}
-
-fn start_and_kill(directory: &Path, moment: Duration) {
-    let mut child = Running::start(directory);
-    child.wait_for_the_first_step();
-    std::thread::sleep(moment);
-}
-
-/// A child that takes steps for ever; killed when dropped.
-struct Running(Child);
-
-impl Running {
-    fn start(directory: &Path) -> Self {
-        let name = "optimizer::crash::takes_steps_until_it_is_killed";
-        let child = Command::new(std::env::current_exe().unwrap())
-            .args(["--exact", name, "--ignored", "--nocapture"])
-            .env(DIRECTORY, directory)
-            .stdout(Stdio::piped())
-            .spawn();
-        Self(child.unwrap())
-    }
-
-    fn wait_for_the_first_step(&mut self) {
-        let lines = BufReader::new(self.0.stdout.take().unwrap()).lines();
-        let said = lines.map(Result::unwrap).find(|line| line.ends_with("stepped"));
-        assert!(said.is_some(), "the child has ended by itself");
-    }
-}
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        self.0.kill().unwrap();
-        self.0.wait().unwrap();
-    }
 }
 
 #[test]
