@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 import torch
 
-from tensorferry._bench.bench import Bench
 from tensorferry._bench.cases import find
+from tensorferry._bench.largest import DoesNotFit, Largest
 from tensorferry._bench_activations import batch, memory
-from tensorferry._bench_activations.scale import SCALES, Scale
+from tensorferry._bench_activations.scale import SCALES
 from tensorferry._bench_activations.ways import ByHand, Sizes
 
 RUN_SECONDS_MAX = 600
@@ -77,32 +77,22 @@ def test_losses_are_those_of_plain_training_only_without_loss(
     assert ours["stored_bytes"] > 0
 
 
-class Pretended(batch.Search):
-    """A search among batches that need a MiB a sample."""
-
-    def _probe(self, batch: int) -> bool:
-        self._answers[batch] = {"batch": batch, "samples_per_second": 1, "peak_bytes": batch}
-        self._refusal = "too much"
-        return batch <= self.fitting
-
-    fitting = 0
-
-
 @pytest.mark.parametrize("fitting", [0, 1, 4, 5, 37, 10**9])
-def test_the_largest_batch_that_fits_is_found(
-    tmp_path: Path, fitting: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(Pretended, "fitting", fitting)
+def test_the_largest_batch_that_fits_is_found(fitting: int) -> None:
+    def probe(size: int) -> dict[str, Any]:
+        if size > fitting:
+            raise DoesNotFit("too much")
+        return {"batch": size, "samples_per_second": 1, "peak_bytes": size}
+
     scale = SCALES["full"]
-    bench: Bench[Scale] = Bench(tmp_path, scale, 1, sys.stderr)
-    search = Pretended(bench, "plain", 4, {})
+    search = Largest(probe, 4, scale.batch.most, scale.batch.precision)
     if fitting > scale.batch.most:
         assert search.best == scale.batch.most
     else:
         assert fitting - max(1, fitting // scale.batch.precision) < search.best <= fitting or (
             search.best == fitting
         )
-    row = search.row("plain", "limit")
+    row = search.row("plain", "limit", batch.MEASURES)
     assert (row.absent is None) == (search.best > 0)
 
 

@@ -7,5 +7,5 @@ it: which versions are here, what is done next, and a table for each contest::
     suite    arguments, lines                table    what a contest came to
     bench    the directory, the steps        child    a process for each contestant
     contest  rounds and turns                cases    what a child can do
-    usage    processor time and memory of processes
+    usage    processor time and memory       largest  the largest size that fits
 """

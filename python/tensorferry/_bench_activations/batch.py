@@ -9,7 +9,8 @@ from tensorferry._bench.bench import Bench
 from tensorferry._bench.cases import case
 from tensorferry._bench.child import Child
 from tensorferry._bench.contest import Measures
-from tensorferry._bench.table import Finding, Measure, Role, Row, Table
+from tensorferry._bench.largest import DoesNotFit, Largest
+from tensorferry._bench.table import Finding, Measure, Table
 from tensorferry._bench_activations.scale import Batch, Scale
 from tensorferry._bench_activations.training import Trainee
 
@@ -33,14 +34,14 @@ def steps(_scale: Scale) -> int:
 def run(bench: Bench[Scale]) -> None:
     """The table; plain training goes first, because ours begins with the aim over its result."""
     scale = bench.scale.batch
-    keeps = Search(bench, "plain", scale.first, {})
-    plain = Search(bench, "plain", scale.first, GIVES_BACK)
+    keeps = largest(bench, "plain", scale.first, {})
+    plain = largest(bench, "plain", scale.first, GIVES_BACK)
     first = math.ceil(AIM * max(plain.best, keeps.best))
-    ours = Search(bench, "ours", max(first, scale.first), {})
+    ours = largest(bench, "ours", max(first, scale.first), {})
     rows = [
-        ours.row("tensorferry", "ours"),
-        plain.row("plain, malloc gives back", "limit"),
-        keeps.row("plain, malloc as it is", "limit"),
+        ours.row("tensorferry", "ours", MEASURES),
+        plain.row("plain, malloc gives back", "limit", MEASURES),
+        keeps.row("plain, malloc as it is", "limit", MEASURES),
     ]
     sizes = ", ".join(f"{size} {value}" for size, value in scale.sizes.items())
     limit = f"{scale.limit_bytes / 2**20:.0f} MiB above the model's own"
@@ -54,66 +55,33 @@ def run(bench: Bench[Scale]) -> None:
     bench.show(table)
 
 
-class Search:
-    """Doubles until it does not fit, then halves the rest; each probe is a process of its own."""
+def largest(bench: Bench[Scale], way: str, first: int, environment: dict[str, str]) -> Largest:
+    """The largest batch with one way of training."""
+    scale: Batch = bench.scale.batch
+    directory = bench.directory / way
+    directory.mkdir(exist_ok=True)
 
-    def __init__(
-        self, bench: Bench[Scale], way: str, first: int, environment: dict[str, str]
-    ) -> None:
-        self._bench, self._way, self._scale = bench, way, bench.scale.batch
-        self._environment = environment
-        self._answers: dict[int, dict[str, Any]] = {}
-        self._refusal = "nothing was tried"
-        self._directory = bench.directory / way
-        self._directory.mkdir(exist_ok=True)
-        fits, fails = self._doubled(first)
-        while fails - fits > max(1, fits // self._scale.precision):
-            middle = (fits + fails) // 2
-            fits, fails = (middle, fails) if self._probe(middle) else (fits, middle)
-        self.best = fits
-
-    def row(self, name: str, role: Role) -> Row:
-        """What the largest came to."""
-        row = Row(name, role)
-        if not self.best:
-            row.absent = self._refusal
-            return row
-        for field, measure in MEASURES.items():
-            row.add(measure, self._answers[self.best][field])
-        return row
-
-    def _doubled(self, first: int) -> tuple[int, int]:
-        """The last that fits, or none, and the first that does not."""
-        fits, next_ = 0, first
-        while next_ <= self._scale.most:
-            if not self._probe(next_):
-                return fits, next_
-            fits, next_ = next_, 2 * next_
-        return fits, fits + 1
-
-    def _probe(self, batch: int) -> bool:
-        self._bench.step(f"largest batch: {self._way}, {batch} samples")
-        scale: Batch = self._scale
-        child = Child(**self._environment)
+    def probe(batch: int) -> dict[str, Any]:
+        bench.step(f"largest batch: {way}, {batch} samples")
+        child = Child(**environment)
         answer = child.ask(
             "batch.probe",
-            way=self._way,
+            way=way,
             batch=batch,
             sizes=scale.sizes,
             steps=scale.steps,
-            directory=str(self._directory),
+            directory=str(directory),
             budget=int(scale.limit_bytes * scale.budget_share),
-            min_bytes=self._bench.scale.min_bytes,
+            min_bytes=bench.scale.min_bytes,
         )
         child.end()
         if "error" in answer:
-            self._refusal = str(answer["error"])
-            return False
-        self._answers[batch] = answer
+            raise DoesNotFit(answer["error"])
         if answer["peak_bytes"] > scale.limit_bytes:
-            self._refusal = f"{answer['peak_bytes'] / 2**20:.0f} MiB for {batch} samples"
-            return False
-        return True
+            raise DoesNotFit(f"{answer['peak_bytes'] / 2**20:.0f} MiB for {batch} samples")
+        return answer
+
+    return Largest(probe, first, scale.most, scale.precision)
 
 
 @case("batch.probe")

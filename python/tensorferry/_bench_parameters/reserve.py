@@ -13,7 +13,8 @@ from tensorferry._bench.bench import Bench
 from tensorferry._bench.cases import case
 from tensorferry._bench.child import Child
 from tensorferry._bench.contest import Measures
-from tensorferry._bench.table import Finding, Measure, Role, Row, Table
+from tensorferry._bench.largest import DoesNotFit, Largest
+from tensorferry._bench.table import Finding, Measure, Row, Table
 from tensorferry._bench_parameters.scale import Scale, Shape
 
 MEASURES: Measures = {
@@ -36,10 +37,10 @@ def steps(_scale: Scale) -> int:
 def run(bench: Bench[Scale]) -> None:
     """One table."""
     scale = bench.scale.reserve
-    without, with_ = Search(bench, 0.0), Search(bench, 1.0)
+    without, with_ = largest(bench, 0.0), largest(bench, 1.0)
     rows = [
-        without.row("gradients in host memory (reserve 0)", "ours"),
-        with_.row("gradients on the device (reserve 1)", "rival"),
+        without.row("gradients in host memory (reserve 0)", "ours", MEASURES),
+        with_.row("gradients on the device (reserve 1)", "rival", MEASURES),
     ]
     words = f"{scale.shape.width} wide, {scale.shape.batch} x {scale.shape.length} words in a batch"
     note = f"GPT of as many blocks as run within {scale.budget_bytes / 2**20:.0f} MiB; {words}; "
@@ -58,58 +59,29 @@ def findings(rows: list[Row]) -> list[Finding]:
     return [Finding(what, ratio, f"at least {AIM}", ratio >= AIM)]
 
 
-class Search:
-    """Doubles until it does not fit, then halves the rest; each probe is a process of its own."""
+def largest(bench: Bench[Scale], reserve: float) -> Largest:
+    """The most blocks with such a reserve."""
+    scale = bench.scale.reserve
 
-    def __init__(self, bench: Bench[Scale], reserve: float) -> None:
-        self._bench, self._reserve, self._scale = bench, reserve, bench.scale.reserve
-        self._answers: dict[int, dict[str, Any]] = {}
-        self._refusal = "nothing was tried"
-        fits, fails = self._doubled(self._scale.shape.blocks)
-        while fails - fits > 1:
-            middle = (fits + fails) // 2
-            fits, fails = (middle, fails) if self._probe(middle) else (fits, middle)
-        self._best = fits
-
-    def row(self, name: str, role: Role) -> Row:
-        """What the largest came to."""
-        row = Row(name, role)
-        if not self._best:
-            row.absent = self._refusal
-            return row
-        for field, measure in MEASURES.items():
-            row.add(measure, self._answers[self._best][field])
-        return row
-
-    def _doubled(self, first: int) -> tuple[int, int]:
-        """The last that fits, or none, and the first that does not."""
-        fits, next_ = 0, first
-        while next_ <= BLOCKS_MAX:
-            if not self._probe(next_):
-                return fits, next_
-            fits, next_ = next_, 2 * next_
-        return fits, fits + 1
-
-    def _probe(self, blocks: int) -> bool:
-        scale = self._scale
-        self._bench.step(f"reserve: {self._reserve:.0f}, {blocks} blocks")
+    def probe(blocks: int) -> dict[str, Any]:
+        bench.step(f"reserve: {reserve:.0f}, {blocks} blocks")
         child = Child()
         answer = child.ask(
             "reserve.probe",
             shape=asdict(replace(scale.shape, blocks=blocks)),
             device=scale.device,
             budget=scale.budget_bytes,
-            reserve=self._reserve,
+            reserve=reserve,
             steps=scale.steps,
         )
         child.end()
         if "error" in answer:
-            raise RuntimeError(f"{blocks} blocks with a reserve of {self._reserve}: {answer}")
+            raise RuntimeError(f"{blocks} blocks with a reserve of {reserve}: {answer}")
         if answer["refused"] is not None:
-            self._refusal = str(answer["refused"])
-            return False
-        self._answers[blocks] = answer
-        return True
+            raise DoesNotFit(answer["refused"])
+        return answer
+
+    return Largest(probe, scale.shape.blocks, BLOCKS_MAX)
 
 
 @case("reserve.probe")
