@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from rank_cases import run_two_ranks
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
@@ -605,16 +606,4 @@ assert offload.report().last.mode == "planned"
 dist.destroy_process_group()
 print("same")
 """
-    ranks = [
-        subprocess.Popen(
-            [sys.executable, "-c", script],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            env={**os.environ, "RANK": str(rank)},
-        )
-        for rank in range(2)
-    ]
-    for rank in ranks:
-        out, error = rank.communicate(timeout=120)
-        assert out == "same\n", error
+    run_two_ranks(script)

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+from rank_cases import run_two_ranks
 
 SCRIPT = """
 import os, sys, torch
@@ -78,15 +76,4 @@ def test_two_ranks_of_ddp(gradient: str, options: dict[str, bool], tmp_path: Pat
         "options": options,
     }
     script = SCRIPT.format(**given)
-    ranks = [
-        subprocess.Popen(
-            [sys.executable, "-c", script],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            env={**os.environ, "RANK": str(rank)},
-        )
-        for rank in range(2)
-    ]
-    told = [rank.communicate(timeout=120) for rank in ranks]
-    assert [out for out, _ in told] == ["same\n"] * 2, "\n".join(error for _, error in told)
+    run_two_ranks(script)
