@@ -64,6 +64,8 @@ pub fn choose(items: &[Item], reserve: u64) -> Vec<bool> {
 struct Pair {
     bytes: u64,
     seconds: f64,
+    /// The most that it can become.
+    promise: f64,
     /// Where its last item stands in the trail.
     trail: usize,
 }
@@ -93,7 +95,7 @@ impl<'a> Knapsack<'a> {
     }
 
     fn solve(mut self) -> Vec<bool> {
-        let mut frontier = vec![Pair { bytes: 0, seconds: 0.0, trail: START }];
+        let mut frontier = vec![Pair { bytes: 0, seconds: 0.0, promise: 0.0, trail: START }];
         let mut best = self.greedy();
         for (place, item) in self.items.iter().enumerate() {
             let mut with: Vec<Pair> = Vec::with_capacity(frontier.len());
@@ -103,14 +105,14 @@ impl<'a> Knapsack<'a> {
                     let trail = self.trail.len() - 1;
                     let (bytes, seconds) = (pair.bytes + item.bytes, pair.seconds + item.seconds);
                     best = best.max(seconds);
-                    with.push(Pair { bytes, seconds, trail });
+                    with.push(Pair { bytes, seconds, promise: 0.0, trail });
                 }
             }
             frontier = merge(&frontier, &with);
             let enough = best - best * ROUNDING;
-            frontier
-                .retain(|pair| pair.seconds >= enough || self.promise(pair, place + 1) >= enough);
-            self.narrow(&mut frontier, place + 1);
+            self.promise(&mut frontier, place + 1);
+            frontier.retain(|pair| pair.seconds >= enough || pair.promise >= enough);
+            self.narrow(&mut frontier);
         }
         let most = frontier.iter().max_by(|a, b| a.seconds.total_cmp(&b.seconds));
         self.taken(most.map_or(START, |pair| pair.trail))
@@ -127,28 +129,33 @@ impl<'a> Knapsack<'a> {
         self.items.iter().filter(fits).map(|item| item.seconds).sum()
     }
 
-    /// The most that a pair can become with the items from `place` on: whole ones in order, and a part of the
-    /// first that does not fit.
-    fn promise(&self, pair: &Pair, place: usize) -> f64 {
+    /// What each pair can become with the items from `place` on: whole ones in order, and a part of the first
+    /// that does not fit. Pairs come by bytes, so that one fits no more items than the one before.
+    fn promise(&self, frontier: &mut [Pair], place: usize) {
         let (bytes, seconds) = self.sums[place];
-        let limit = self.reserve - pair.bytes + bytes;
-        let end = place + self.sums[place + 1..].partition_point(|sum| sum.0 <= limit);
-        let whole = pair.seconds + self.sums[end].1 - seconds;
-        let part = self.items.get(end).map_or(0.0, |item| {
-            (limit - self.sums[end].0) as f64 / item.bytes as f64 * item.seconds
-        });
-        whole + part
+        let mut end = self.items.len();
+        for pair in frontier {
+            let limit = self.reserve - pair.bytes + bytes;
+            while self.sums[end].0 > limit {
+                end -= 1;
+            }
+            let whole = pair.seconds + self.sums[end].1 - seconds;
+            let part = self.items.get(end).map_or(0.0, |item| {
+                (limit - self.sums[end].0) as f64 / item.bytes as f64 * item.seconds
+            });
+            pair.promise = whole + part;
+        }
     }
 
-    fn narrow(&self, frontier: &mut Vec<Pair>, place: usize) {
+    /// Keeps those that promise most.
+    fn narrow(&self, frontier: &mut Vec<Pair>) {
         let width = (PAIRS_MAX / self.items.len()).max(WIDTH_MIN);
         if frontier.len() > width {
-            let mut ranked: Vec<(f64, Pair)> =
-                frontier.iter().map(|pair| (self.promise(pair, place), *pair)).collect();
-            ranked.sort_by(|a, b| b.0.total_cmp(&a.0));
-            ranked.truncate(width);
-            ranked.sort_by_key(|(_, pair)| pair.bytes);
-            *frontier = ranked.into_iter().map(|(_, pair)| pair).collect();
+            frontier.select_nth_unstable_by(width, |a, b| {
+                b.promise.total_cmp(&a.promise).then(a.bytes.cmp(&b.bytes))
+            });
+            frontier.truncate(width);
+            frontier.sort_unstable_by_key(|pair| pair.bytes);
         }
     }
 

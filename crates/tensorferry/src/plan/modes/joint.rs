@@ -12,12 +12,13 @@
 //!
 //! *Bounds.* Where there are few layers, each of these gets modes of its own. [`SEARCHES_LAYERS`] limits that;
 //! beyond it they are judged under the modes of the best so far, at most [`STEPS_MAX`] layers of them, and
-//! only the last one gets its own. The plan is never worse than that of the knapsack, and the gap that it
-//! states is that of its modes for its gradients.
+//! only the last one gets its own. Where one search is too much already, the modes to judge by are a guess,
+//! and the search is that last one. The plan is never worse than the paper's, and the gap that it states is
+//! that of its modes for its gradients.
 
 use super::plan::{Gradient, Mode};
 use super::profile::Profile;
-use super::{exact, places};
+use super::{exact, kept_bytes, places};
 use crate::plan::simulate::parameters::Simulator;
 
 /// Layers of all searches for modes together.
@@ -33,6 +34,7 @@ const ROUNDING: f64 = 1e-12;
 pub(super) struct Joint {
     pub(super) gradients: Vec<Gradient>,
     pub(super) modes: Vec<Mode>,
+    /// Infinite while the modes are a guess.
     pub(super) gap_seconds: f64,
     seconds: f64,
 }
@@ -41,7 +43,15 @@ pub(super) struct Joint {
 pub(super) fn choose(profile: &Profile, budget: u64, gradient_reserve: u64) -> Joint {
     let reserve = gradient_reserve.min(budget.saturating_sub(profile.work_bytes));
     let searches = SEARCHES_LAYERS / profile.layers.len().max(1);
-    let best = Joint::new(profile, budget, places(profile, reserve));
+    // The paper's, wherever the paper has a plan.
+    let mut gradients = places(profile, gradient_reserve);
+    if kept_bytes(profile, &gradients) > reserve {
+        gradients = places(profile, reserve);
+    }
+    let best = match searches {
+        0 => Joint::guessed(profile, budget, gradients),
+        _ => Joint::searched(profile, budget, gradients, &[]),
+    };
     let mut look = Look {
         profile,
         budget,
@@ -53,19 +63,30 @@ pub(super) fn choose(profile: &Profile, budget: u64, gradient_reserve: u64) -> J
         promised: None,
     };
     for gradients in look.candidates() {
-        look.judge(gradients);
+        if look.room(&gradients).is_some() {
+            look.judge(gradients);
+        }
     }
     look.climb();
     look.finish()
 }
 
 impl Joint {
-    /// The best modes for these gradients, which fit.
-    fn new(profile: &Profile, budget: u64, gradients: Vec<Gradient>) -> Self {
+    /// The best modes for these gradients, which fit. They are no slower than `known` ones, if these fit.
+    fn searched(profile: &Profile, budget: u64, gradients: Vec<Gradient>, known: &[Mode]) -> Self {
         let simulator = Simulator::new(profile, &gradients);
-        let (modes, gap_seconds) = exact::choose(&simulator, budget - simulator.resident_bytes());
+        let capacity = budget - simulator.resident_bytes();
+        let (modes, gap_seconds) = exact::choose(&simulator, capacity, known);
         let seconds = simulator.seconds(&modes);
         Self { gradients, modes, gap_seconds, seconds }
+    }
+
+    /// Good modes for these gradients, which fit.
+    fn guessed(profile: &Profile, budget: u64, gradients: Vec<Gradient>) -> Self {
+        let simulator = Simulator::new(profile, &gradients);
+        let modes = exact::guess(&simulator, budget - simulator.resident_bytes());
+        let seconds = simulator.seconds(&modes);
+        Self { gradients, modes, gap_seconds: f64::INFINITY, seconds }
     }
 }
 
@@ -77,24 +98,25 @@ struct Look<'a> {
     searches: usize,
     /// That may still be simulated.
     steps: usize,
-    /// With modes of its own.
+    /// With modes of its own, searched or guessed.
     best: Joint,
     /// Better gradients, and what they come to under the modes of the best.
     promised: Option<(f64, Vec<Gradient>)>,
 }
 
 impl Look<'_> {
-    /// Takes over gradients that are better; whether they are.
+    /// What they leave of the reserve, if they fit.
+    fn room(&self, gradients: &[Gradient]) -> Option<u64> {
+        self.reserve.checked_sub(kept_bytes(self.profile, gradients))
+    }
+
+    /// Takes over gradients, which fit, if they are better; whether they are.
     fn judge(&mut self, gradients: Vec<Gradient>) -> bool {
-        let simulator = Simulator::new(self.profile, &gradients);
-        let kept = simulator.resident_bytes() - self.profile.work_bytes;
-        if kept > self.reserve {
-            return false;
-        }
         if self.searches > 0 {
             self.searches -= 1;
             return self.search(gradients);
         }
+        let simulator = Simulator::new(self.profile, &gradients);
         let least = self.promised.as_ref().map_or(self.best.seconds, |promised| promised.0);
         self.steps = self.steps.saturating_sub(gradients.len());
         let fits = simulator.device_bytes(&self.best.modes) <= self.budget;
@@ -108,7 +130,8 @@ impl Look<'_> {
 
     /// The same with modes of their own.
     fn search(&mut self, gradients: Vec<Gradient>) -> bool {
-        let joint = Joint::new(self.profile, self.budget, gradients);
+        let known = &self.best.modes;
+        let joint = Joint::searched(self.profile, self.budget, gradients, known);
         let is_better = joint.seconds < self.best.seconds * (1.0 - ROUNDING);
         if is_better {
             self.best = joint;
@@ -118,18 +141,28 @@ impl Look<'_> {
 
     /// Changes one gradient after the other, as long as that helps.
     fn climb(&mut self) {
-        let layers = self.profile.layers.len();
+        let layers = &self.profile.layers;
+        let mut found =
+            self.promised.as_ref().map_or(&self.best.gradients, |found| &found.1).clone();
+        let Some(mut room) = self.room(&found) else { return };
         let (mut since, mut layer) = (0, 0);
-        while since < layers && self.steps > 0 {
-            let found = self.promised.as_ref().map_or(&self.best.gradients, |promised| &promised.1);
-            let other = other_place(found[layer]).map(|place| {
-                let mut gradients = found.clone();
-                gradients[layer] = place;
-                gradients
-            });
-            let is_better = other.is_some_and(|gradients| self.judge(gradients));
-            since = if is_better { 0 } else { since + 1 };
-            layer = (layer + 1) % layers;
+        while since < layers.len() && self.steps > 0 {
+            let bytes = layers[layer].gradient_bytes;
+            let (place, left) = match found[layer] {
+                Gradient::Device => (Gradient::Host, Some(room + bytes)),
+                Gradient::Host => (Gradient::Device, room.checked_sub(bytes)),
+                Gradient::None => (Gradient::None, None),
+            };
+            since += 1;
+            if let Some(left) = left {
+                let before = std::mem::replace(&mut found[layer], place);
+                if self.judge(found.clone()) {
+                    (room, since) = (left, 0);
+                } else {
+                    found[layer] = before;
+                }
+            }
+            layer = (layer + 1) % layers.len();
         }
     }
 
@@ -137,9 +170,14 @@ impl Look<'_> {
         if let Some((_, gradients)) = self.promised.take() {
             self.search(gradients);
         }
-        self.best
+        if self.best.gap_seconds.is_finite() {
+            return self.best;
+        }
+        let Joint { gradients, modes, .. } = self.best;
+        Joint::searched(self.profile, self.budget, gradients, &modes)
     }
 
+    /// Without any twice.
     fn candidates(&self) -> Vec<Vec<Gradient>> {
         let layers = &self.profile.layers;
         let rate = |layer: usize| {
@@ -153,7 +191,13 @@ impl Look<'_> {
         let orders = [saves_most, leaves_last, leaves_first];
         let parts =
             |order: &Vec<usize>| EIGHTHS.map(|part| self.keep(order, self.reserve / 8 * part));
-        orders.iter().flat_map(parts).collect()
+        let mut candidates: Vec<Vec<Gradient>> = Vec::new();
+        for gradients in orders.iter().flat_map(parts) {
+            if gradients != self.best.gradients && !candidates.contains(&gradients) {
+                candidates.push(gradients);
+            }
+        }
+        candidates
     }
 
     /// Keeps, in this order, what fits.
@@ -167,13 +211,5 @@ impl Look<'_> {
             }
         }
         gradients
-    }
-}
-
-fn other_place(gradient: Gradient) -> Option<Gradient> {
-    match gradient {
-        Gradient::None => None,
-        Gradient::Device => Some(Gradient::Host),
-        Gradient::Host => Some(Gradient::Device),
     }
 }

@@ -119,6 +119,13 @@ pub fn places(profile: &Profile, gradient_reserve: u64) -> Vec<Gradient> {
     profile.layers.iter().zip(kept).map(place).collect()
 }
 
+/// Bytes of the gradients that stay on the device.
+pub(in crate::plan) fn kept_bytes(profile: &Profile, gradients: &[Gradient]) -> u64 {
+    let kept = profile.layers.iter().zip(gradients);
+    let kept = kept.filter(|(_, gradient)| **gradient == Gradient::Device);
+    kept.map(|(layer, _)| layer.gradient_bytes).sum()
+}
+
 fn too_small(profile: &Profile, budget: u64, minimum: u64, planner: Planner) -> Error {
     let (budget, least, work) = (Size(budget), Size(minimum), Size(profile.work_bytes));
     let (beside, instead) = match planner {

@@ -32,24 +32,45 @@ use super::plan::Mode;
 use crate::plan::simulate::parameters::{Clocks, Simulator};
 
 /// The best modes within `capacity` bytes of parameters, and by how many seconds others could be faster.
-pub(super) fn choose(simulator: &Simulator, capacity: u64) -> (Vec<Mode>, f64) {
-    let costs = simulator.costs();
-    let plain = [Mode::Gfgb, Mode::Dha].map(|mode| vec![mode; costs.len()]);
-    let start = Start::new(costs, capacity);
-    let mut known = start.guesses();
-    known.extend(plain);
-    for modes in &mut known {
-        paper::fit(costs, modes, capacity);
-    }
-    known.push(paper::modes(simulator, capacity));
-    let judged = known.into_iter().map(|modes| (simulator.seconds(&modes), modes));
-    let Some((seconds, modes)) = judged.min_by(|a, b| a.0.total_cmp(&b.0)) else {
-        return (Vec::new(), 0.0);
-    };
+/// They are no slower than `known` ones, made to fit.
+pub(super) fn choose(simulator: &Simulator, capacity: u64, known: &[Mode]) -> (Vec<Mode>, f64) {
+    let start = Start::new(simulator.costs(), capacity);
+    let (modes, seconds) = first(simulator, capacity, &start, known);
     let bounds = Bounds::new(&start, last_wait(simulator, &modes));
     let Found { modes, gap_seconds } =
         search::search(simulator, capacity, &bounds, (modes, seconds));
     (modes, gap_seconds)
+}
+
+/// Good modes within `capacity` bytes, in a fraction of the time: what a search begins with.
+pub(super) fn guess(simulator: &Simulator, capacity: u64) -> Vec<Mode> {
+    let start = Start::new(simulator.costs(), capacity);
+    first(simulator, capacity, &start, &[]).0
+}
+
+/// The best of `known` modes, guesses and the paper's plan, and its seconds.
+fn first(
+    simulator: &Simulator,
+    capacity: u64,
+    start: &Start<'_>,
+    known: &[Mode],
+) -> (Vec<Mode>, f64) {
+    let costs = simulator.costs();
+    let plain = [Mode::Gfgb, Mode::Dha].map(|mode| vec![mode; costs.len()]);
+    let known = (!known.is_empty()).then(|| known.to_vec());
+    let mut all: Vec<_> = start.guesses().into_iter().chain(plain).chain(known).collect();
+    for modes in &mut all {
+        paper::fit(costs, modes, capacity);
+    }
+    let mut best = paper::modes(simulator, capacity);
+    let mut least = simulator.seconds(&best);
+    for modes in all {
+        let seconds = simulator.seconds(&modes);
+        if seconds < least {
+            (best, least) = (modes, seconds);
+        }
+    }
+    (best, least)
 }
 
 /// The layer from which on forward does not wait.

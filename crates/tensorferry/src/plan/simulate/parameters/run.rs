@@ -3,7 +3,7 @@
 use super::clocks::{Back, Clocks, Turn};
 use super::costs::Cost;
 use super::timeline::{Doing, Watch};
-use crate::plan::modes::{Gradient, Mode, Prediction, Profile};
+use crate::plan::modes::{Gradient, Mode, Prediction, Profile, kept_bytes};
 
 /// Runs plans of one profile whose gradients have their places.
 #[derive(Debug)]
@@ -16,10 +16,7 @@ pub(in crate::plan) struct Simulator<'a> {
 
 impl<'a> Simulator<'a> {
     pub(in crate::plan) fn new(profile: &'a Profile, gradients: &[Gradient]) -> Self {
-        let kept = profile.layers.iter().zip(gradients);
-        let kept = kept.filter(|(_, gradient)| **gradient == Gradient::Device);
-        let kept: u64 = kept.map(|(layer, _)| layer.gradient_bytes).sum();
-        let resident_bytes = profile.work_bytes + kept;
+        let resident_bytes = profile.work_bytes + kept_bytes(profile, gradients);
         Self { profile, costs: Cost::of(profile, gradients), resident_bytes }
     }
 
