@@ -32,11 +32,13 @@
 //! not checked. The next step begins without it.
 //!
 //! **Locks.** There is one, around all that is known. Nothing that frees memory is
-//! dropped under it, because what keeps a caller's memory alive may come back to this lock.
+//! dropped under it, because what keeps a caller's memory alive may come back to this lock. Nothing
+//! that takes long is done under it: coding, transfers, planning.
 //!
 //! [`Shelf`]: crate::memory::Shelf
 
 mod form;
+mod knowledge;
 #[cfg(test)]
 #[cfg(loom)]
 mod loom_tests;

@@ -5,23 +5,17 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::form::{Compress, Element, Stored};
+use super::knowledge::{Knowledge, Question};
 use super::memory::{Memory, Permit, Restored};
-use super::report::{Report, StepReport};
+use super::report::Report;
 use super::scratch::{Place as ScratchPlace, Scratch};
 use super::step::{Fault, Step};
 use super::store::{Shared, Tensor};
-use super::work;
 use crate::error::{Error, Kind, Result};
 use crate::io::{File, Priority};
 use crate::memory::{Block, Part, Parts};
-use crate::plan::offload::{self, Place, Plan, Profile};
+use crate::plan::offload::{Place, Plan, Profile};
 use crate::sync::now;
-
-/// A planned step that stalls longer than predicted, by this share of its time, is planned anew.
-const SURPRISE: f64 = 0.10;
-
-/// How many steps a plan is followed at least, once it was refined.
-const PLAN_STEPS_MIN: u64 = 10;
 
 /// What must not be dropped under the lock.
 pub(super) enum Dropped {
@@ -144,19 +138,6 @@ pub(super) struct State {
     knowledge: Knowledge,
 }
 
-/// What was learned from steps.
-#[derive(Default)]
-struct Knowledge {
-    steps: u64,
-    profile: Option<Profile>,
-    plan: Option<Plan>,
-    /// Steps that followed the present plan, and how often it was made anew for its times.
-    followed: u64,
-    refined: bool,
-    unplanned: Option<String>,
-    last: Option<StepReport>,
-}
-
 impl State {
     pub fn new(scratch: Scratch) -> Self {
         Self {
@@ -184,17 +165,19 @@ impl State {
     // -- steps --
 
     /// A forward pass begins: a new step, unless the last one was not used yet.
-    pub fn begin(&mut self, shared: &Shared) {
+    pub fn begin(&mut self, staging: u64) -> Option<Question> {
         self.open += 1;
         if self.open > 1 || !self.is_current_over() {
-            return;
+            return None;
         }
-        self.learn(shared);
+        let question = self.learn(staging);
+        self.knowledge.turn();
         self.current += 1;
         let step = Step::begin(self.current, self.knowledge.plan.is_some());
         self.steps.insert(self.current, step);
         let current = self.current;
         self.steps.retain(|number, step| *number == current || step.live > 0);
+        question
     }
 
     fn is_current_over(&self) -> bool {
@@ -261,18 +244,30 @@ impl State {
         }
     }
 
-    /// Learns from steps that are over: a profile, and a plan where there is none that fits.
-    pub fn learn(&mut self, shared: &Shared) {
+    /// Learns from steps that are over; where there is no plan that fits, one is asked for.
+    pub fn learn(&mut self, staging: u64) -> Option<Question> {
         let over: Vec<u64> = self
             .steps
             .iter()
             .filter(|(_, step)| step.is_whole())
             .map(|(number, _)| *number)
             .collect();
+        let mut question = None;
         for number in over {
             if let Some(step) = self.steps.remove(&number) {
-                self.knowledge.learn(&step, shared);
+                question = self.knowledge.learn(&step, staging).or(question);
             }
+        }
+        question
+    }
+
+    /// A plan was made. The step under way follows it if nothing was saved yet, or else the next.
+    pub fn answer(&mut self, question: &Question, plan: Result<Plan>) {
+        let step = self.steps.get_mut(&self.current);
+        let untouched = step.as_ref().is_none_or(|step| step.entries.is_empty());
+        self.knowledge.answer(question, plan, untouched);
+        if let Some(step) = step.filter(|_| untouched) {
+            step.follows = self.knowledge.plan.is_some();
         }
     }
 
@@ -621,48 +616,6 @@ impl State {
             last: self.knowledge.last.clone(),
         }
     }
-}
-
-impl Knowledge {
-    fn learn(&mut self, step: &Step, shared: &Shared) {
-        self.steps += 1;
-        self.last = Some(step.report(shared.config.budget.0 - shared.room, self.plan.as_ref()));
-        let profile = step.profile(self.profile.as_ref(), work::THREADS);
-        let steady = self.profile.as_ref().is_none_or(|before| are_alike(before, &profile));
-        let surprised = self.plan.as_ref().is_some_and(|plan| {
-            let predicted = plan.predicted.forward_stall + plan.predicted.backward_stall;
-            step.stall() - predicted > SURPRISE * step.age()
-        });
-        self.followed += 1;
-        let due = !self.refined || (surprised && self.followed > PLAN_STEPS_MIN);
-        if !steady {
-            // Whatever comes next is profiled; two steps alike are planned for.
-            (self.plan, self.refined) = (None, false);
-        } else if self.plan.is_none() || due {
-            // The first step of a process is slower than the others: what was planned from it is
-            // planned once more.
-            self.refined = self.plan.is_some();
-            self.make_plan(&profile, shared);
-        }
-        self.profile = Some(profile);
-    }
-
-    fn make_plan(&mut self, profile: &Profile, shared: &Shared) {
-        self.followed = 0;
-        match offload::plan(profile, shared.room, shared.config.planner) {
-            Ok(plan) => (self.plan, self.unplanned) = (Some(plan), None),
-            Err(error) => (self.plan, self.unplanned) = (None, Some(error.to_string())),
-        }
-    }
-}
-
-/// Whether two steps saved and used the same tensors in the same order.
-fn are_alike(one: &Profile, other: &Profile) -> bool {
-    let tensors = |profile: &Profile| {
-        profile.tensors.iter().map(|tensor| (tensor.name.clone(), tensor.bytes)).collect::<Vec<_>>()
-    };
-    let uses = |profile: &Profile| profile.uses.iter().map(|used| used.tensor).collect::<Vec<_>>();
-    tensors(one) == tensors(other) && uses(one) == uses(other)
 }
 
 /// A fault of ours: a handle keeps its record.

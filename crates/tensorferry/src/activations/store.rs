@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::form::{Compress, Element, room_beside};
+use super::knowledge::Question;
 use super::memory::{Memory, Permit};
 use super::report::Report;
 use super::scratch::Scratch;
@@ -13,7 +14,7 @@ use super::work::{self, THREADS};
 use crate::error::{Error, Kind, Result};
 use crate::io::Engine;
 use crate::memory::{ALIGNMENT, Block, Share, Shelf, process_id};
-use crate::plan::offload::{Place, Plan, Planner, Profile};
+use crate::plan::offload::{self, Place, Plan, Planner, Profile};
 use crate::size::Size;
 use crate::sync::thread::JoinHandle;
 use crate::sync::{Condvar, Mutex, MutexGuard, lock, now, seconds_since, wait};
@@ -142,8 +143,14 @@ impl Store {
 
     /// A forward pass begins.
     pub fn begin(&self) -> Result<()> {
+        self.begin_by(offload::plan)
+    }
+
+    /// The same, with another planner.
+    fn begin_by(&self, plan: impl FnOnce(&Profile, u64, Planner) -> Result<Plan>) -> Result<()> {
         let shared = self.0.shared()?;
-        lock(&shared.state).begin(shared);
+        let question = lock(&shared.state).begin(shared.staging());
+        shared.answer(question, plan);
         Ok(())
     }
 
@@ -225,9 +232,9 @@ impl Store {
     /// What is known, the step that has just ended included.
     fn learned(&self) -> Result<MutexGuard<'_, State>> {
         let shared = self.0.shared()?;
-        let mut state = lock(&shared.state);
-        state.learn(shared);
-        Ok(state)
+        let question = lock(&shared.state).learn(shared.staging());
+        shared.answer(question, offload::plan);
+        Ok(lock(&shared.state))
     }
 }
 
@@ -328,6 +335,22 @@ impl Shared {
     /// Whether this is a child of the process that has the workers.
     pub fn is_forked(&self) -> bool {
         self.process != process_id()
+    }
+
+    /// Bytes of the budget that workers have for themselves.
+    fn staging(&self) -> u64 {
+        self.config.budget.0 - self.room
+    }
+
+    /// Makes the plan that is asked for, without the lock: others go on as before meanwhile.
+    fn answer(
+        &self,
+        question: Option<Question>,
+        plan: impl FnOnce(&Profile, u64, Planner) -> Result<Plan>,
+    ) {
+        let Some(question) = question else { return };
+        let plan = plan(&question.profile, self.room, self.config.planner);
+        lock(&self.state).answer(&question, plan);
     }
 
     /// Waits until `bytes` more fit; `false` when `limit` has passed before.
@@ -433,5 +456,112 @@ impl Shared {
     pub fn leave(&self, state: &mut State, key: u64, compress: Compress) {
         state.leave(key, self.chunk_bytes, compress);
         self.work.notify_all();
+    }
+}
+
+#[cfg(test)]
+#[cfg(not(loom))]
+mod tests {
+    use super::*;
+    use crate::activations::Mode;
+    use crate::io::{self, Choice};
+    use crate::memory::{Buffer, Foreign};
+
+    const NAMES: [&str; 2] = ["one", "two"];
+
+    fn store() -> Store {
+        let engine = io::open(&io::Config::of(Choice::Memory)).unwrap();
+        let config = Config {
+            directories: vec!["/scratch".into()],
+            budget: Size(16 << 20),
+            compress: Compress::None,
+            planner: Planner::Timeline,
+        };
+        Store::open(engine, config).unwrap()
+    }
+
+    fn save(store: &Store, name: &str) -> Saved {
+        let tensor = Tensor { name, bytes: 4096, element: Element::Other };
+        let admission = store.admit(&tensor, None).unwrap().unwrap();
+        let buffer = Buffer::zeroed(4096).unwrap();
+        let block = |permit| Foreign::from(buffer).kept_by(Box::new(permit)).into();
+        store.save(admission, block).unwrap()
+    }
+
+    /// Ends a step that has begun.
+    fn finish(store: &Store, saved: Vec<Saved>) {
+        store.end(true).unwrap();
+        for saved in saved.into_iter().rev() {
+            saved.take(None).unwrap().unwrap();
+        }
+    }
+
+    fn mode_of_last(store: &Store) -> Mode {
+        store.report().unwrap().last.unwrap().mode
+    }
+
+    /// A step of which nothing was learned yet.
+    fn first_step(store: &Store) {
+        store.begin().unwrap();
+        finish(store, NAMES.map(|name| save(store, name)).into());
+    }
+
+    #[test]
+    fn a_plan_is_made_without_the_lock_and_followed_at_once() {
+        let store = store();
+        first_step(&store);
+        let mut planned = false;
+        let planning = |profile: &Profile, room, planner| {
+            planned = true;
+            // Workers may have it for a moment.
+            let is_free = || store.0.shared.state.try_lock().is_ok();
+            let pause = || std::thread::sleep(Duration::from_millis(1));
+            assert!(
+                (0..1000).any(|_| is_free() || {
+                    pause();
+                    false
+                }),
+                "nobody can save meanwhile"
+            );
+            offload::plan(profile, room, planner)
+        };
+        store.begin_by(planning).unwrap();
+        assert!(planned);
+        let saved = NAMES.map(|name| save(&store, name)).into();
+        finish(&store, saved);
+        assert_eq!(mode_of_last(&store), Mode::Planned);
+    }
+
+    #[test]
+    fn what_is_saved_while_a_plan_is_made_goes_the_old_way_and_the_next_step_follows_it() {
+        let store = store();
+        first_step(&store);
+        let mut saved = Vec::new();
+        let planning = |profile: &Profile, room, planner| {
+            saved.push(save(&store, NAMES[0]));
+            offload::plan(profile, room, planner)
+        };
+        store.begin_by(planning).unwrap();
+        saved.push(save(&store, NAMES[1]));
+        finish(&store, saved);
+        assert_eq!(mode_of_last(&store), Mode::Profiled);
+        store.begin().unwrap();
+        let saved = NAMES.map(|name| save(&store, name)).into();
+        finish(&store, saved);
+        assert_eq!(mode_of_last(&store), Mode::Planned);
+    }
+
+    #[test]
+    fn a_plan_for_steps_that_are_no_more_is_dropped() {
+        let store = store();
+        first_step(&store);
+        let planning = |profile: &Profile, room, planner| {
+            // Another step, unlike the first, is over before the plan is there.
+            finish(&store, vec![save(&store, "other")]);
+            store.begin().unwrap();
+            offload::plan(profile, room, planner)
+        };
+        store.begin_by(planning).unwrap();
+        assert!(store.plan().unwrap().is_none());
     }
 }

@@ -1,0 +1,156 @@
+//! What was learned from steps: a profile, and the plan that is followed.
+//!
+//! Planning takes a while, and everybody who saves or fetches wants the lock. So a step that is over
+//! leaves at most a *question*, with a copy of its profile. Whoever made the step known answers it
+//! without the lock, while others go on as before, and brings the answer back. A step follows one plan
+//! or none: an answer takes effect at once where nothing was saved meanwhile, and with the next step
+//! otherwise. One to a question that a later step has made void, by being unlike, is dropped, and so
+//! is one that comes after the answer to a later question.
+
+use super::report::StepReport;
+use super::step::Step;
+use super::work;
+use crate::error::Result;
+use crate::plan::offload::{Plan, Profile};
+
+/// A planned step that stalls longer than predicted, by this share of its time, is planned anew.
+const SURPRISE: f64 = 0.10;
+
+/// How many steps a plan is followed at least, once it was refined.
+const PLAN_STEPS_MIN: u64 = 10;
+
+/// What was learned from steps.
+#[derive(Default)]
+pub(super) struct Knowledge {
+    pub steps: u64,
+    pub profile: Option<Profile>,
+    /// The plan of the step under way.
+    pub plan: Option<Plan>,
+    pub unplanned: Option<String>,
+    pub last: Option<StepReport>,
+    /// An answer that waits for the next step.
+    next: Option<Result<Plan, String>>,
+    /// Steps that followed the present plan, and whether it was made anew for its times.
+    followed: u64,
+    refined: bool,
+    /// Steps alike are of one era.
+    era: u64,
+    asked: u64,
+    answered: u64,
+}
+
+/// What is to be planned, without the lock.
+pub(super) struct Question {
+    pub profile: Profile,
+    era: u64,
+    number: u64,
+}
+
+impl Knowledge {
+    /// A step is over; perhaps a plan is wanted now. `staging` is what workers have beside it.
+    pub fn learn(&mut self, step: &Step, staging: u64) -> Option<Question> {
+        self.steps += 1;
+        self.last = Some(step.report(staging, self.plan.as_ref()));
+        let profile = step.profile(self.profile.as_ref(), work::THREADS);
+        let steady = self.profile.as_ref().is_none_or(|before| are_alike(before, &profile));
+        let surprised = self.plan.as_ref().is_some_and(|plan| {
+            let predicted = plan.predicted.forward_stall + plan.predicted.backward_stall;
+            step.stall() - predicted > SURPRISE * step.age()
+        });
+        self.followed += 1;
+        let due = !self.refined || (surprised && self.followed > PLAN_STEPS_MIN);
+        let question = if !steady {
+            // Whatever comes next is profiled; two steps alike are planned for.
+            (self.plan, self.next, self.refined) = (None, None, false);
+            self.era += 1;
+            None
+        } else if self.plan.is_none() || due {
+            // The first step of a process is slower than the others: what was planned from it is
+            // planned once more.
+            self.refined = self.plan.is_some();
+            Some(self.ask(profile.clone()))
+        } else {
+            None
+        };
+        self.profile = Some(profile);
+        question
+    }
+
+    fn ask(&mut self, profile: Profile) -> Question {
+        self.followed = 0;
+        self.asked += 1;
+        Question { profile, era: self.era, number: self.asked }
+    }
+
+    /// A question was answered; `at_once` if no step is under way that another plan would confuse.
+    pub fn answer(&mut self, question: &Question, plan: Result<Plan>, at_once: bool) {
+        if question.era != self.era || question.number < self.answered {
+            return;
+        }
+        self.answered = question.number;
+        self.next = Some(plan.map_err(|error| error.to_string()));
+        if at_once {
+            self.turn();
+        }
+    }
+
+    /// A step begins: an answer that waited for it takes effect.
+    pub fn turn(&mut self) {
+        match self.next.take() {
+            Some(Ok(plan)) => (self.plan, self.unplanned) = (Some(plan), None),
+            Some(Err(why)) => (self.plan, self.unplanned) = (None, Some(why)),
+            None => {}
+        }
+    }
+}
+
+/// Whether two steps saved and used the same tensors in the same order.
+fn are_alike(one: &Profile, other: &Profile) -> bool {
+    let tensors = |profile: &Profile| {
+        profile.tensors.iter().map(|tensor| (tensor.name.clone(), tensor.bytes)).collect::<Vec<_>>()
+    };
+    let uses = |profile: &Profile| profile.uses.iter().map(|used| used.tensor).collect::<Vec<_>>();
+    tensors(one) == tensors(other) && uses(one) == uses(other)
+}
+
+#[cfg(test)]
+#[cfg(not(loom))]
+mod tests {
+    use super::*;
+    use crate::error::Error;
+    use crate::plan::offload::{Codec, Disk, VERSION};
+
+    fn question(number: u64) -> Question {
+        let profile = Profile {
+            version: VERSION,
+            tensors: Vec::new(),
+            uses: Vec::new(),
+            forward_seconds: 0.0,
+            backward_seconds: 0.0,
+            disk: Disk {
+                write_bytes_per_second: 1.0,
+                read_bytes_per_second: 1.0,
+                seconds_per_transfer: 0.0,
+            },
+            codec: Codec { encode_bytes_per_second: 1.0, decode_bytes_per_second: 1.0 },
+        };
+        Question { profile, era: 0, number }
+    }
+
+    #[test]
+    fn an_answer_waits_for_the_step_after_the_one_under_way() {
+        let mut knowledge = Knowledge::default();
+        knowledge.answer(&question(1), Err(Error::invalid("no plan")), false);
+        assert_eq!(knowledge.unplanned, None);
+        knowledge.turn();
+        assert_eq!(knowledge.unplanned.as_deref(), Some("no plan"));
+    }
+
+    #[test]
+    fn the_answer_to_a_later_question_is_not_undone_by_an_earlier_one() {
+        let mut knowledge = Knowledge::default();
+        knowledge.answer(&question(2), Err(Error::invalid("the later")), true);
+        knowledge.answer(&question(1), Err(Error::invalid("the earlier")), true);
+        assert_eq!(knowledge.unplanned.as_deref(), Some("the later"));
+    }
+}
