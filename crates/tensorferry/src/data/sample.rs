@@ -290,4 +290,21 @@ mod tests {
         assert_eq!(raw.ends(), [5, 8]);
         assert_eq!(raw.in_memory().unwrap().as_memory().unwrap(), b"imagecls");
     }
+
+    #[test]
+    fn every_read_from_a_file_is_charged_to_storage() {
+        let mut file = tempfile::tempfile().unwrap();
+        file.write_all(b"0123456789").unwrap();
+        let far = Raw::stored(Arc::new(file), 0, 10);
+        let near = far.in_memory().unwrap();
+        let charged = |read: &dyn Fn()| {
+            spent::noted();
+            read();
+            spent::noted().storage > 0.0
+        };
+        assert!(charged(&|| drop(far.in_memory().unwrap())));
+        assert!(charged(&|| drop(far.field(0).all().unwrap())));
+        assert!(charged(&|| far.field(0).read_at(0, &mut [0; 3]).unwrap()));
+        assert!(!charged(&|| drop(near.field(0).all().unwrap())));
+    }
 }

@@ -17,9 +17,12 @@ use crate::size::Size;
 /// Samples start at multiples of this, so that freed places fit others.
 const ALIGNMENT: u64 = 4096;
 
+/// Where the bytes are: a file, or in tests what stands for one.
+type Drawer = Arc<dyn FileExt + Send + Sync>;
+
 /// The SSD's part of a cache. Its owner has the lock.
 pub struct Disk {
-    file: Arc<File>,
+    file: Drawer,
     shelf: Shelf,
     arena: Arena,
     places: HashMap<u32, Place>,
@@ -45,13 +48,13 @@ pub struct Written {
 
 /// A place for a sample that is to be written.
 pub struct Writing {
-    file: Arc<File>,
+    file: Drawer,
     offset: u64,
 }
 
 /// A sample that was found and is to be read.
 pub struct Reading {
-    file: Arc<File>,
+    file: Drawer,
     offset: u64,
     bytes: u64,
     written: Written,
@@ -59,10 +62,13 @@ pub struct Reading {
 
 impl Disk {
     pub fn new(directory: &Path, bytes: u64, policy: Policy) -> Result<Self> {
-        let file = unnamed(directory)?;
+        Self::over(Arc::new(unnamed(directory)?), bytes, policy)
+    }
+
+    pub fn over(file: Drawer, bytes: u64, policy: Policy) -> Result<Self> {
         let arena = Arena::new(Size(bytes.next_multiple_of(ALIGNMENT)), ALIGNMENT)?;
         let shelf = Shelf::new(policy, bytes);
-        Ok(Self { file: Arc::new(file), shelf, arena, places: HashMap::new() })
+        Ok(Self { file, shelf, arena, places: HashMap::new() })
     }
 
     pub fn has(&self, id: u32) -> bool {

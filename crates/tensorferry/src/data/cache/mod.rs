@@ -239,3 +239,63 @@ impl Tier for Cache {
         })
     }
 }
+
+#[cfg(test)]
+#[cfg(not(loom))]
+mod tests {
+    use std::fs::File;
+    use std::io;
+    use std::os::unix::fs::FileExt;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::sync::{OnceLock, Weak};
+
+    use super::*;
+
+    /// A file that no transfer reaches while a lock of the cache is held.
+    struct Watched {
+        file: File,
+        cache: OnceLock<Weak<Cache>>,
+        transfers: AtomicUsize,
+    }
+
+    impl Watched {
+        fn look(&self) {
+            let cache = self.cache.get().and_then(Weak::upgrade).unwrap();
+            let disk = cache.disk.as_ref().unwrap().try_lock();
+            assert!(disk.is_ok(), "the tier is locked during a transfer");
+            assert!(cache.memory.try_lock().is_ok(), "memory is locked during a transfer");
+            self.transfers.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    impl FileExt for Watched {
+        fn read_at(&self, into: &mut [u8], offset: u64) -> io::Result<usize> {
+            self.look();
+            self.file.read_at(into, offset)
+        }
+
+        fn write_at(&self, from: &[u8], offset: u64) -> io::Result<usize> {
+            self.look();
+            self.file.write_at(from, offset)
+        }
+    }
+
+    #[test]
+    fn no_lock_is_held_while_the_ssd_is_written_or_read() {
+        let file = tempfile::tempfile().unwrap();
+        let (cache, transfers) = (OnceLock::new(), AtomicUsize::new(0));
+        let watched = Arc::new(Watched { file, cache, transfers });
+        let disk = Disk::over(Arc::clone(&watched) as _, 1 << 20, Policy::Belady).unwrap();
+        let plain = Cache::new(2, &Config::default()).unwrap();
+        let cache = Arc::new(Cache { disk: Some(Mutex::new(disk)), ..plain });
+        watched.cache.set(Arc::downgrade(&cache)).unwrap();
+
+        let moment = |epoch| Moment { epoch, position: 0 };
+        cache.keep(1, &Raw::single(vec![7; 100]), moment(0));
+        assert_eq!(watched.transfers.load(Ordering::Relaxed), 1);
+        let (found, origin) = cache.find(1, moment(1)).unwrap();
+        assert_eq!((found.as_memory().unwrap(), origin), (&[7; 100][..], Origin::Disk));
+        assert!(cache.get(1).is_some(), "another node may have it");
+        assert_eq!(watched.transfers.load(Ordering::Relaxed), 3);
+    }
+}

@@ -125,3 +125,91 @@ fn guarded<T>(work: impl FnOnce() -> Result<T>) -> Result<T> {
         Err(Error::new(Kind::Internal, format!("preparing a sample panicked: {text}")))
     })
 }
+
+#[cfg(test)]
+#[cfg(not(loom))]
+mod tests {
+    use std::io::Write;
+
+    use super::*;
+    use crate::data::sample::{Field, Place};
+    use crate::data::source::Label;
+
+    /// One sample, in a file; loading it reads the file or leaves that to whoever prepares it.
+    struct Stored {
+        raw: Raw,
+        reads: bool,
+        fields: Vec<String>,
+    }
+
+    impl Source for Stored {
+        fn len(&self) -> usize {
+            1
+        }
+
+        fn name(&self, _: usize) -> String {
+            "the sample".into()
+        }
+
+        fn bytes(&self, _: usize) -> u64 {
+            self.raw.bytes()
+        }
+
+        fn fields(&self) -> &[String] {
+            &self.fields
+        }
+
+        fn label(&self, _: usize) -> Label {
+            Label::Int(0)
+        }
+
+        fn fetch(&self, _: usize) -> Result<Raw> {
+            if self.reads { self.raw.in_memory() } else { Ok(self.raw.clone()) }
+        }
+    }
+
+    struct Reads;
+
+    impl Recipe for Reads {
+        fn prepare(
+            &self,
+            field: Field<'_>,
+            _: Chance,
+            _: &mut Scratch,
+            place: &mut dyn Place,
+        ) -> Result<()> {
+            place.bytes("", &field.all()?)
+        }
+    }
+
+    /// What preparing took when loading read the file, or did not.
+    fn spent_on_preparing(reads: bool) -> Spent {
+        let mut file = tempfile::tempfile().unwrap();
+        file.write_all(b"0123456789").unwrap();
+        let raw = Raw::stored(Arc::new(file), 0, 10);
+        let source = Arc::new(Stored { raw, reads, fields: vec![String::new()] });
+        let work = Work::new(source, vec![Box::new(Reads)], Config::default()).unwrap();
+        let now = Moment { epoch: 0, position: 0 };
+        let loaded = work.load(0, now).unwrap();
+        let before = work.tally.stats().storage_seconds;
+        let making = Making::new(1);
+        let (prepared, spent) =
+            work.prepare((0, now), &loaded, (&making, 0), &mut Scratch::default());
+        prepared.unwrap();
+        let told = work.tally.stats();
+        assert_eq!(told.storage_seconds.to_bits(), (before + spent.storage).to_bits());
+        assert_eq!(told.prepare_seconds.to_bits(), spent.prepare.to_bits());
+        spent
+    }
+
+    #[test]
+    fn reads_while_preparing_are_charged_to_storage() {
+        let spent = spent_on_preparing(false);
+        assert!(spent.storage > 0.0 && spent.prepare > 0.0, "{spent:?}");
+    }
+
+    #[test]
+    fn reads_while_loading_are_not_charged_again_to_who_prepares() {
+        assert_eq!(spent_on_preparing(true).storage.to_bits(), 0.0_f64.to_bits());
+    }
+}
