@@ -7,15 +7,19 @@
 //! drives.
 //!
 //! Room is reserved on the disk ahead of the writes, in steps: a full disk shows early, and direct
-//! writes inside a file's length run side by side.
+//! writes inside a file's length run side by side. That can take long (a file system in memory clears
+//! all of it), so whoever writes asks the [`Drive`] for it, without the lock under which places are given
+//! out.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use crate::error::{Error, Kind, Result};
 use crate::io::{Engine, File, Mode, Open};
 use crate::memory::ALIGNMENT;
 use crate::memory::arena::{Arena, End, Span};
 use crate::size::Size;
+use crate::sync::{Mutex, lock};
 
 /// Offsets that a scratch file can have: no disk is as large.
 const FILE_BYTES_MAX: Size = Size(1 << 50);
@@ -26,15 +30,18 @@ const GROW_BYTES: u64 = if cfg!(loom) { 64 << 10 } else { 256 << 20 };
 
 /// The scratch files of a store. Its owner guards it.
 pub(super) struct Scratch {
-    drives: Vec<Drive>,
+    drives: Vec<(Arc<Drive>, Arena)>,
     next: usize,
 }
 
-struct Drive {
+/// A scratch file, which grows before it is written to.
+pub(super) struct Drive {
     file: File,
     directory: PathBuf,
-    arena: Arena,
-    reserved: u64,
+    /// Up to here there is room on the disk.
+    reserved: Mutex<u64>,
+    /// Who makes it grow. Whoever has room does not wait for them.
+    growing: Mutex<()>,
 }
 
 /// A place in one of the files.
@@ -50,37 +57,40 @@ impl Scratch {
         if directories.is_empty() {
             return Err(Error::invalid("activations need a directory to go to"));
         }
-        let drives = directories.iter().map(|directory| Drive::open(engine, directory.clone()));
-        Ok(Self { drives: drives.collect::<Result<_>>()?, next: 0 })
+        let drive = |directory: &PathBuf| {
+            let drive = Drive::open(engine, directory.clone())?;
+            Ok((Arc::new(drive), Arena::new(FILE_BYTES_MAX, ALIGNMENT as u64)?))
+        };
+        Ok(Self { drives: directories.iter().map(drive).collect::<Result<_>>()?, next: 0 })
     }
 
     /// A place for `len` bytes, a multiple of [`ALIGNMENT`], on the drive whose turn it is.
     pub fn take(&mut self, len: u64) -> Result<Place> {
         let drive = self.next;
         self.next = (self.next + 1) % self.drives.len();
-        let span = self.drives[drive].take(len)?;
+        let span = self.drives[drive].1.allocate(len, End::Low)?;
         Ok(Place { drive, span })
     }
 
     /// Gives a place back.
     pub fn free(&mut self, place: Place) {
-        let freed = self.drives[place.drive].arena.free(place.span);
+        let freed = self.drives[place.drive].1.free(place.span);
         debug_assert!(freed.is_ok(), "a place is given back once");
     }
 
-    /// The file of a place, and where in it.
-    pub fn at(&self, place: Place) -> (File, u64) {
-        (self.drives[place.drive].file.clone(), place.span.offset())
+    /// The drive of a place, and where in its file.
+    pub fn at(&self, place: Place) -> (Arc<Drive>, u64) {
+        (Arc::clone(&self.drives[place.drive].0), place.span.offset())
     }
 
     /// Bytes in use.
     pub fn used(&self) -> u64 {
-        self.drives.iter().map(|drive| drive.arena.stats().used).sum()
+        self.drives.iter().map(|(_, arena)| arena.stats().used).sum()
     }
 
     /// Where the files were made.
     pub fn directories(&self) -> impl Iterator<Item = &PathBuf> {
-        self.drives.iter().map(|drive| &drive.directory)
+        self.drives.iter().map(|(drive, _)| &drive.directory)
     }
 }
 
@@ -93,31 +103,29 @@ impl Drive {
                 .caused_by(error)
         };
         let file = engine.open(&directory, Open::direct(Mode::Unnamed)).map_err(refused)?;
-        let arena = Arena::new(FILE_BYTES_MAX, ALIGNMENT as u64)?;
-        Ok(Self { file, directory, arena, reserved: 0 })
+        Ok(Self { file, directory, reserved: Mutex::new(0), growing: Mutex::new(()) })
     }
 
-    fn take(&mut self, len: u64) -> Result<Span> {
-        let span = self.arena.allocate(len, End::Low)?;
-        let end = span.offset() + span.len().next_multiple_of(ALIGNMENT as u64);
-        if let Err(error) = self.reserve(end) {
-            let freed = self.arena.free(span);
-            debug_assert!(freed.is_ok(), "taken just above");
-            return Err(error);
-        }
-        Ok(span)
+    pub fn file(&self) -> &File {
+        &self.file
     }
 
-    fn reserve(&mut self, end: u64) -> Result<()> {
-        if end <= self.reserved {
+    /// Makes sure that there is room up to `end`.
+    pub fn reserve(&self, end: u64) -> Result<()> {
+        if end <= *lock(&self.reserved) {
             return Ok(());
         }
-        let generous = end.max(self.reserved + GROW_BYTES);
+        let _growing = lock(&self.growing);
+        let before = *lock(&self.reserved);
+        if end <= before {
+            return Ok(());
+        }
+        let generous = end.max(before + GROW_BYTES);
         let reserved = match self.file.reserve(generous) {
             Ok(()) => generous,
             Err(_) => self.file.reserve(end).map(|()| end).map_err(|error| self.full(error))?,
         };
-        self.reserved = reserved;
+        *lock(&self.reserved) = reserved;
         Ok(())
     }
 
@@ -127,10 +135,7 @@ impl Drive {
             Kind::OutOfSpace => "the disk is full; free some space or give another directory",
             _ => "the scratch file for activations can't grow",
         };
-        Error::new(kind, message)
-            .with("directory", self.directory.display())
-            .with("in use", Size(self.arena.stats().used))
-            .caused_by(error)
+        Error::new(kind, message).with("directory", self.directory.display()).caused_by(error)
     }
 }
 
@@ -140,7 +145,7 @@ mod tests {
     use super::*;
     use crate::io::{self, Choice, Config};
 
-    fn engine() -> std::sync::Arc<dyn Engine> {
+    fn engine() -> Arc<dyn Engine> {
         io::open(&Config::of(Choice::Threads)).unwrap()
     }
 
@@ -156,6 +161,28 @@ mod tests {
         assert_eq!(scratch.used(), 16384);
         let again = scratch.take(4096).unwrap();
         assert_eq!(scratch.at(again).1, 8192);
+    }
+
+    #[test]
+    fn a_file_grows_when_it_is_asked_to_and_only_who_needs_that_waits() {
+        let (engine, directory) = (engine(), tempfile::tempdir().unwrap());
+        let mut scratch = Scratch::open(&*engine, &[directory.path().into()]).unwrap();
+        let place = scratch.take(8192).unwrap();
+        let (drive, offset) = scratch.at(place);
+        assert_eq!(drive.file().len().unwrap(), 0, "who gives out places makes nothing grow");
+        drive.reserve(offset + 8192).unwrap();
+        assert_eq!(drive.file().len().unwrap(), GROW_BYTES);
+
+        let growing = lock(&drive.growing);
+        drive.reserve(GROW_BYTES).unwrap();
+        let more = {
+            let drive = Arc::clone(&drive);
+            std::thread::spawn(move || drive.reserve(GROW_BYTES + 1))
+        };
+        assert_eq!(drive.file().len().unwrap(), GROW_BYTES);
+        drop(growing);
+        more.join().unwrap().unwrap();
+        assert_eq!(drive.file().len().unwrap(), 2 * GROW_BYTES);
     }
 
     #[test]

@@ -8,11 +8,11 @@ use super::form::{Compress, Element, Stored};
 use super::knowledge::{Knowledge, Question};
 use super::memory::{Memory, Permit, Restored};
 use super::report::Report;
-use super::scratch::{Place as ScratchPlace, Scratch};
+use super::scratch::{Drive, Place as ScratchPlace, Scratch};
 use super::step::{Fault, Step};
 use super::store::{Shared, Tensor};
 use crate::error::{Error, Kind, Result};
-use crate::io::{File, Priority};
+use crate::io::Priority;
 use crate::memory::{Block, Part, Parts};
 use crate::plan::offload::{Place, Plan, Profile};
 use crate::sync::now;
@@ -104,7 +104,7 @@ pub(super) struct Incoming {
 
 /// Where a chunk to read lies, and how urgent it is.
 pub(super) struct Origin {
-    pub file: File,
+    pub drive: Arc<Drive>,
     pub offset: u64,
     pub priority: Priority,
 }
@@ -493,10 +493,10 @@ impl State {
     pub fn incoming(&self, read: &Incoming) -> Option<(Origin, Stored)> {
         let record = self.records.get(&read.key)?;
         let (place, stored) = (*record.chunks.get(read.chunk)?)?;
-        let (file, offset) = self.scratch.at(place);
+        let (drive, offset) = self.scratch.at(place);
         let awaited = self.awaited == Some(read.key);
         let priority = if awaited { Priority::Waiting } else { Priority::Prefetch };
-        Some((Origin { file, offset, priority }, stored))
+        Some((Origin { drive, offset, priority }, stored))
     }
 
     /// A chunk is in memory, and its part is gone.

@@ -14,6 +14,7 @@ use super::store::Shared;
 use crate::error::{Error, Kind, Result, panic_text};
 use crate::io::{Failed, Priority};
 use crate::memory::{ALIGNMENT, Block, Buffer, Part, complete};
+use crate::size::Size;
 use crate::sync::thread::{self, JoinHandle};
 use crate::sync::{lock, now, seconds_since, wait};
 
@@ -115,15 +116,18 @@ fn put_out(shared: &Shared, desk: &mut Desk, write: &Outgoing) -> Result<()> {
     let padded = stored.len.next_multiple_of(ALIGNMENT);
     let mut state = lock(&shared.state);
     let place = state.scratch.take(padded as u64)?;
-    let (file, offset) = state.scratch.at(place);
+    let (drive, offset) = state.scratch.at(place);
     drop(state);
     let block = Block::from(staging).narrow(0..padded)?;
-    let written = desk.back(shared.engine.write(&file, offset, block, Priority::Offload).wait());
+    let written = drive.reserve(offset + padded as u64).and_then(|()| {
+        let write = shared.engine.write(drive.file(), offset, block, Priority::Offload);
+        desk.back(write.wait())
+    });
 
     let mut state = lock(&shared.state);
     if let Err(error) = written {
         state.scratch.free(place);
-        return Err(error);
+        return Err(error.with("in use", Size(state.scratch.used())));
     }
     if let Ok(step) = state.step_of(write.key) {
         let step = state.step_mut(step);
@@ -163,7 +167,7 @@ fn read_raw(shared: &Shared, from: &Origin, stored: &Stored, mut part: Part) -> 
     if let Some(bytes) = part.as_mut() {
         complete(bytes);
     }
-    let read = shared.engine.read(&from.file, from.offset, part.into(), from.priority);
+    let read = shared.engine.read(from.drive.file(), from.offset, part.into(), from.priority);
     let bytes = read.wait().map_err(|failed| failed.error)?;
     let began = now();
     form::check(stored, &bytes)?;
@@ -201,7 +205,7 @@ impl Desk {
     ) -> Result<f64> {
         let padded = stored.len.next_multiple_of(ALIGNMENT);
         let block = Block::from(self.staging()?).narrow(0..padded)?;
-        self.back(shared.engine.read(&from.file, from.offset, block, from.priority).wait())?;
+        self.back(shared.engine.read(from.drive.file(), from.offset, block, from.priority).wait())?;
         let staging = self.staging()?;
         let began = now();
         let (read, into) = (&staging[..stored.len], part.as_mut().unwrap_or_default());
