@@ -9,7 +9,7 @@ use std::time::Duration;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use tensorferry::checkpoint::{
-    self, Dtype, Header, Options, Report, STAGING_BYTES, STRUCTURE, Tensor, Wanted,
+    self, Dtype, Glance, Header, Options, Report, STAGING_BYTES, STRUCTURE, Tensor, Wanted,
 };
 use tensorferry::io::Priority;
 use tensorferry::memory::{Block, Foreign, Pool};
@@ -373,8 +373,14 @@ fn destinations(header: &Header, wanted: Vec<(usize, Option<usize>)>) -> Result<
     wanted.collect()
 }
 
-/// Whether most of a file is in the page cache.
+/// Device, number, time of change and length.
+type Stamp = (u64, u64, i64, u64);
+
+/// Whether most of a file is in the page cache, and its stamp; `None` if there is no such file.
 #[pyfunction]
-pub fn is_warm(py: Python<'_>, path: PathBuf) -> PyResult<bool> {
-    guarded(py, move || checkpoint::is_warm(&path))
+pub fn glance(py: Python<'_>, path: PathBuf) -> PyResult<Option<(bool, Stamp)>> {
+    let glance = guarded(py, move || Glance::at(&path))?;
+    Ok(glance.map(|Glance { stamp, is_warm }| {
+        (is_warm, (stamp.device, stamp.inode, stamp.modified_nanos, stamp.bytes))
+    }))
 }

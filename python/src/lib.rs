@@ -50,7 +50,7 @@ fn _lib(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<data::Run>()?;
     module.add_function(wrap_pyfunction!(checkpoint::save, module)?)?;
     module.add_function(wrap_pyfunction!(checkpoint::save_behind, module)?)?;
-    module.add_function(wrap_pyfunction!(checkpoint::is_warm, module)?)?;
+    module.add_function(wrap_pyfunction!(checkpoint::glance, module)?)?;
     module.add_function(wrap_pyfunction!(engine::_leave, module)?)?;
     module.add_function(wrap_pyfunction!(metrics::metrics_text, module)?)?;
     module.add_function(wrap_pyfunction!(metrics::trace_start, module)?)?;

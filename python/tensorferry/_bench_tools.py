@@ -7,8 +7,9 @@ disk, busy processors, idle again. ``tensorferry simulate tools`` replays such a
 policy.
 
 *live*: the policies themselves at work, each with a file of its own, and every fixed tool beside
-them in the same round. The oracle always uses the tool that was the best for the size, on average;
-a policy's share is the oracle's seconds over its own.
+them in the same round: all write, then all read, each round beginning with another.
+The oracle always uses the tool that was the best for the size, on average; a policy's share is the
+oracle's seconds over its own.
 """
 
 from __future__ import annotations
@@ -26,7 +27,8 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from typing import Any
+from functools import partial
+from typing import Any, TypeAlias
 
 import torch
 
@@ -55,6 +57,9 @@ while True:
         os.pwrite(fd, block, i << 20)
     os.fsync(fd)
 """
+
+
+Turn: TypeAlias = tuple[str, Callable[[], float]]
 
 
 class Bench:
@@ -167,22 +172,50 @@ def live(bench: Bench, scale: float, say: Callable[[str], None]) -> list[dict[st
         order = rounds(scale)
         for index, size in enumerate(order):
             say(f"live, goal {goal}: step {index + 1} of {len(order)}")
-            writes, reads = bench.all_tools(size)
-            taken = {name: by_policy(bench, io, name, size) for name, io in policies.items()}
-            rows.append({"goal": goal, "size": size, "write": writes, "read": reads, **taken})
+            rows.append({"goal": goal, "size": size, **one_round(bench, policies, size, index)})
     return rows
 
 
-def by_policy(bench: Bench, io: TensorIO, name: str, size: int) -> list[float]:
-    """Seconds to write and to read by a policy."""
-    path = bench.path(name, size)
+def one_round(
+    bench: Bench, policies: dict[str, TensorIO], size: int, number: int
+) -> dict[str, dict[str, float]]:
+    """Seconds of everybody to write, and then to read."""
+    writers: dict[str, Callable[[], float]] = {
+        tool: partial(bench.write, tool, size) for tool in WRITERS
+    }
+    readers: dict[str, Callable[[], float]] = {
+        reader: partial(bench.read, reader, bench.path(writer, size))
+        for writer, readers in READERS.items()
+        for reader in readers
+    }
+    for name, io in policies.items():
+        writers[name] = partial(write_by, io, bench, bench.path(name, size), size)
+        readers[name] = partial(read_by, io, bench, bench.path(name, size))
+    return {
+        what: {name: take() for name, take in rotated(list(takes.items()), number)}
+        for what, takes in (("write", writers), ("read", readers))
+    }
+
+
+def rotated(items: list[Turn], number: int) -> list[Turn]:
+    """The same, beginning with another."""
+    first = number % len(items)
+    return items[first:] + items[:first]
+
+
+def write_by(io: TensorIO, bench: Bench, path: str, size: int) -> float:
+    """Seconds to save by a policy."""
     began = time.perf_counter()
     io.save(bench.objects[size], path, durable=bench.options.durable)
-    written = time.perf_counter() - began
+    return time.perf_counter() - began
+
+
+def read_by(io: TensorIO, bench: Bench, path: str) -> float:
+    """Seconds to load by a policy."""
     bench.chill(path)
     began = time.perf_counter()
     io.load(path)
-    return [written, time.perf_counter() - began]
+    return time.perf_counter() - began
 
 
 def shares(rows: list[dict[str, Any]]) -> dict[str, dict[str, dict[str, float]]]:
@@ -194,7 +227,7 @@ def shares(rows: list[dict[str, Any]]) -> dict[str, dict[str, dict[str, float]]]
             here = [row for row in rows if row["goal"] == goal and row["size"] == size]
             oracle, fixed = best_tool(here, goal)
             for name in POLICIES:
-                spent = sum(cost(row[name][0], row[name][1], goal) for row in here)
+                spent = sum(cost(row["write"][name], row["read"][name], goal) for row in here)
                 by_name.setdefault(name, {})[str(size)] = oracle * len(here) / spent
             for name, seconds in fixed.items():
                 by_name.setdefault(name, {})[str(size)] = oracle / seconds

@@ -21,7 +21,7 @@ import threading
 import time
 import weakref
 from collections import OrderedDict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, lru_cache
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
@@ -34,12 +34,14 @@ if TYPE_CHECKING:
 
     from tensorferry._checkpoint.location import MapLocation
     from tensorferry._checkpoint.report import SaveReport
-    from tensorferry._checkpoint.tools import CoreTool, LoadOptions
+    from tensorferry._checkpoint.tools import CoreTool, LoadOptions, Tool
 
 __all__ = ["Report", "TensorIO"]
 
 PathLike: TypeAlias = str | os.PathLike[str]
 Explore: TypeAlias = Literal["bandit", "paper"]
+Stamp: TypeAlias = tuple[int, int, int, int]
+"""Device, number, time of change and length: what changes when a file is replaced."""
 
 REMEMBERED_MAX = 10_000
 """Files of which is remembered how large the object in them is."""
@@ -87,6 +89,9 @@ class TensorIO:
         persist: bool = True,
         tools: Sequence[str] = ("direct", "buffered", "mapped", "torch", "numpy"),
     ) -> None:
+        # Here and not in each call: a small file is loaded in less time than some imports take.
+        from tensorferry._checkpoint.tools import tool_named
+
         if tool != "auto" and dictionary is not None:
             raise InvalidInput("give a tool or a dictionary, not both")
         if isinstance(update_every, str) and update_every != "epoch":
@@ -100,10 +105,15 @@ class TensorIO:
         keeps = persist and tool == "auto" and dictionary is None
         # Dictionaries that start anew at other times know other things.
         self._kept_as = f"{explore}-{goal}-{every}".replace("+", "") if keeps else None
+        self._tool_named: Callable[[str], Tool] = tool_named
         self._tools = tuple(tools)
+        self._readers: dict[str, list[str]] = {}
+        for each in self._tools:
+            self._readers.setdefault(tool_named(each).format, []).append(each)
         self._by_mount: dict[str, _lib.Dictionary] = {}
+        self._mounts: dict[int, str] = {}
         self._latest: str | None = None
-        self._remembered: OrderedDict[str, tuple[Any, int, str]] = OrderedDict()
+        self._remembered: OrderedDict[Stamp, tuple[int, str]] = OrderedDict()
         self._lock = threading.RLock()
         self._operations = 0
         self._warm = False
@@ -147,27 +157,22 @@ class TensorIO:
 
     def load_with(self, path: str, options: LoadOptions) -> Any:
         """The same, with options made before."""
-        from tensorferry._checkpoint import run, tools
-        from tensorferry._checkpoint.recognise import recognise
-
-        if not os.path.isfile(path):
-            return run.load(path, options)
-        # Before anything is read: looking at a small file makes it warm.
-        warm = _lib.is_warm(path)
-        size, written_with = self._recall(path)
-        if written_with is None:
-            found = recognise(path)
-            if found == "index":
-                return run.load(path, options)
-            size, written_with = _look(path, found)
-        found = tools.tool_named(written_with).format
-        eligible = [tool for tool in self._tools if tools.tool_named(tool).format == found]
+        # Before anything is read: looking into a small file makes it warm.
+        glance = _lib.glance(path)
+        if glance is None:
+            return _load_as_found(path, options)
+        warm, stamp = glance
+        known = self._remembered.get(stamp) or _look(path)
+        if known is None:
+            return _load_as_found(path, options)
+        size, written_with = known
+        eligible = self._readers.get(self._tool_named(written_with).format)
         if not eligible:
-            return run.load(path, options)
-        dictionary = self._dictionary(path)
+            return _load_as_found(path, options)
+        dictionary = self._dictionary(path, stamp[0])
         chosen = dictionary.choose_read(size, warm, written_with, eligible)
         clock = _Clock()
-        loaded = tools.tool_named(chosen).load(path, options)
+        loaded = self._tool_named(chosen).load(path, options)
         if options.keys is None and not options.mmap:
             self._learn(dictionary, "warm" if warm else "cold", chosen, size, clock)
             self._warm = warm
@@ -230,8 +235,14 @@ class TensorIO:
             return self._dictionary(os.fspath(path))
         return None if self._latest is None else self._by_mount.get(self._latest)
 
-    def _dictionary(self, path: str) -> _lib.Dictionary:
-        self._latest = mount = mount_of(path)
+    def _dictionary(self, path: str, device: int | None = None) -> _lib.Dictionary:
+        """That of the file system; ``device`` is the number of the one that the file lies on."""
+        mount = None if device is None else self._mounts.get(device)
+        if mount is None:
+            mount = mount_of(path)
+            if device is not None:
+                self._mounts[device] = mount
+        self._latest = mount
         with self._lock:
             found = self._by_mount.get(mount)
             if found is None:
@@ -248,16 +259,12 @@ class TensorIO:
             self._keep()
 
     def _remember(self, path: str, nbytes: int, tool: str) -> None:
+        stat = os.stat(path)
+        stamp = (stat.st_dev, stat.st_ino, stat.st_mtime_ns, stat.st_size)
         with self._lock:
-            self._remembered[os.path.abspath(path)] = (_stamp(path), nbytes, tool)
+            self._remembered[stamp] = (nbytes, tool)
             while len(self._remembered) > REMEMBERED_MAX:
                 self._remembered.popitem(last=False)
-
-    def _recall(self, path: str) -> tuple[int, str | None]:
-        """Size of the object in a file, and the tool that wrote it, if this saved it last."""
-        with self._lock:
-            stamp, size, tool = self._remembered.get(os.path.abspath(path), (None, 0, None))
-        return (size, tool) if stamp == _stamp(path) else (0, None)
 
     def _kept(self, mount: str) -> _lib.Dictionary | None:
         if self._kept_as is None:
@@ -321,17 +328,23 @@ def _text_of(path: PathLike) -> str:
         raise InvalidInput(f"can't read the dictionary: {error}") from error
 
 
-def _stamp(path: str) -> tuple[int, int, int]:
-    """What changes when a file is replaced."""
-    stat = os.stat(path)
-    return stat.st_ino, stat.st_mtime_ns, stat.st_size
+def _load_as_found(path: str, options: LoadOptions) -> Any:
+    """Loads what no tool of ours chooses among, or says why it can't."""
+    from tensorferry._checkpoint import run
+
+    return run.load(path, options)
 
 
-def _look(path: str, found: str) -> tuple[int, str]:
-    """Size of the object in a file that this process has not saved, and the tool that wrote it."""
+def _look(path: str) -> tuple[int, str] | None:
+    """Size of the object in a file that this process has not saved, and the tool that wrote it;
+    nothing of an index of several files."""
     from tensorferry._checkpoint.opened import Opened
+    from tensorferry._checkpoint.recognise import recognise
     from tensorferry._structure import parse
 
+    found = recognise(path)
+    if found == "index":
+        return None
     if found != "safetensors":
         return os.path.getsize(path), found
     opened = Opened(path, tool="buffered", verify=False)

@@ -17,10 +17,11 @@ use std::sync::{Arc, PoisonError};
 
 use super::checksums::{CHECKSUMS, unseal};
 use super::extent::{EXTENT_BYTES, Extent, extents};
+use super::glance::Glance;
 use super::header::{Header, Tensor};
 use super::save::WINDOWS_MAX;
 use super::structure::{STRUCTURE, Structure};
-use super::tool::{Buffered, Direct, Reader, Tool, is_warm};
+use super::tool::{Buffered, Direct, Reader, Tool};
 use super::window::{Segment, WINDOW_BYTES, Windows};
 use crate::codec::checksum::{Combiner, crc32c};
 use crate::error::{Error, Kind, Result};
@@ -69,7 +70,7 @@ impl Checkpoint {
         let named = |error: Error| error.with("file", path.display());
         let tool = match tool {
             Some(tool) => tool,
-            None if is_warm(path)? => &Buffered,
+            None if Glance::at(path)?.is_some_and(|glance| glance.is_warm) => &Buffered,
             None => &Direct,
         };
         let reader = tool.open(engine, path)?;

@@ -54,6 +54,7 @@ mod checksums;
 mod draft;
 mod extent;
 mod feed;
+mod glance;
 mod header;
 mod load;
 mod save;
@@ -69,10 +70,11 @@ pub use behind::{Saving, save_behind};
 pub use checksums::CHECKSUMS;
 pub use draft::Draft;
 pub use feed::Source;
+pub use glance::{Glance, Stamp};
 pub use header::{DATA_ALIGNMENT, HEADER_BYTES_MAX, Header, METADATA, Tensor};
 pub use load::{Checkpoint, Wanted};
 pub use save::{Options, Report, STAGING_BYTES, WINDOWS_MAX, save, staging};
 pub use structure::{
     Entries, Leaf, NESTING_MAX, Node, STRUCTURE, STRUCTURE_VERSION, Structure, Tree, View,
 };
-pub use tool::{Buffered, Direct, Mapped, Reader, Tool, is_warm, tool};
+pub use tool::{Buffered, Direct, Mapped, Reader, Tool, tool};

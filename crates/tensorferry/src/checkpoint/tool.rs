@@ -9,13 +9,12 @@
 //! Which is the fastest depends on the size, the disk and what is cached; that is for
 //! `plan::tools` to learn. All of them read and write the same bytes.
 
-use std::fs;
 use std::path::Path;
 use std::sync::Arc;
 
 use crate::error::{Error, Kind, Result};
 use crate::io::{Engine, Failed, File, Mode, Open, Pending, Priority};
-use crate::memory::{Block, Mapped as Mapping, residency};
+use crate::memory::{Block, Mapped as Mapping};
 
 /// One way between a file and memory.
 pub trait Tool: Send + Sync {
@@ -150,17 +149,4 @@ pub fn tool(name: &str) -> Result<&'static dyn Tool> {
             return Err(Error::invalid(format!("{name:?} is no tool; choose {choices}")));
         }
     })
-}
-
-/// Whether most of a file is in the page cache, so that reading around it would lose time.
-pub fn is_warm(path: &Path) -> Result<bool> {
-    let named = |error: Error| error.with("file", path.display());
-    let failed = |error| named(Error::from_io(error, "can't open file"));
-    // Opening a pipe would wait for somebody at its other end. Whoever opens it tells what it is.
-    if !fs::metadata(path).map_err(failed)?.is_file() {
-        return Ok(false);
-    }
-    let file = fs::File::open(path).map_err(failed)?;
-    let len = file.metadata().map_err(failed)?.len();
-    Ok(residency(&file, len).map_err(named)? >= 0.5)
 }
