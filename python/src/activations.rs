@@ -66,6 +66,10 @@ impl Activations {
         element: &str,
     ) -> PyResult<Activation> {
         let element = element_of(element).map_err(|error| exception(py, &error))?;
+        if address == 0 && bytes > 0 {
+            let error = Error::invalid("an activation has bytes and no memory");
+            return Err(exception(py, &error.with("activation", name)));
+        }
         let tensor = Tensor { name, bytes: bytes as u64, element };
         let admitted = wait(py, "room for an activation", None, |limit| {
             guarded(py, || self.0.admit(&tensor, Some(limit))).transpose()

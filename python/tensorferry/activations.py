@@ -106,8 +106,12 @@ class ActivationOffload:
         from torch.autograd.graph import saved_tensors_hooks
 
         hooks = saved_tensors_hooks(self._capture.pack, self._capture.unpack)
-        self._store.begin()
         hooks.__enter__()
+        try:
+            self._store.begin()
+        except BaseException:
+            hooks.__exit__(None, None, None)
+            raise
         self._stack.append(hooks)
         return self
 

@@ -9,6 +9,7 @@ import os
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -19,6 +20,7 @@ from torch import nn
 from torch.utils.checkpoint import checkpoint
 
 import tensorferry as ferry
+from tensorferry._activations.packed import Kept, Packed
 
 MIB = 1 << 20
 
@@ -87,6 +89,11 @@ def assert_same(ours: list[torch.Tensor], theirs: list[torch.Tensor]) -> None:
     assert len(ours) == len(theirs)
     for mine, other in zip(ours, theirs, strict=True):
         assert torch.equal(mine, other)
+
+
+def wait_until_stored(offload: ferry.ActivationOffload) -> None:
+    while offload.report().used_bytes > 0:
+        time.sleep(0.001)
 
 
 @pytest.fixture
@@ -206,6 +213,89 @@ def test_a_change_in_place_is_reported_as_torch_does(offload: ferry.ActivationOf
         weight.add_(1)
     with pytest.raises(RuntimeError, match="modified by an inplace operation"):
         loss.backward()
+
+
+def test_a_small_part_of_a_large_storage_does_not_hold_all_of_it(
+    offload: ferry.ActivationOffload,
+) -> None:
+    large = torch.randn(64, 1024)
+    for part in (large[-1], large[3, ::7], large[:2].t(), large[:1].expand(4, 1024)):
+        kept = offload._capture.pack(part)
+        assert isinstance(kept, Kept)
+        assert kept.tensor.untyped_storage().nbytes() < large.nbytes // 8
+        back = kept.unpack()
+        assert back.stride() == part.stride()
+        assert torch.equal(back, part)
+    part = large[-1]
+    kept = offload._capture.pack(part)
+    part.add_(1)
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        kept.unpack()
+
+
+def test_a_large_part_of_a_storage_counts_for_what_it_holds(
+    offload: ferry.ActivationOffload,
+) -> None:
+    large = torch.randn(64, 1024)
+    storage = large.untyped_storage()
+    before = torch._C._storage_Use_Count(storage._cdata)
+    packed = [offload._capture.pack(large[8:24]) for _ in range(2)]
+    assert torch._C._storage_Use_Count(storage._cdata) == before
+    assert isinstance(packed[0], Packed)
+    assert isinstance(packed[1], Packed)
+    assert packed[0].stored is packed[1].stored
+    wait_until_stored(offload)
+    assert torch.equal(packed[0].unpack(), large[8:24])
+
+
+@pytest.mark.parametrize("compress", ["none", "lossless", "half"])
+def test_a_storage_that_ends_within_an_element(compress: str, tmp_path: Path) -> None:
+    offload = ferry.ActivationOffload(tmp_path, "3MiB", compress=compress, min_bytes="16KiB")
+    bytes_ = torch.zeros(400_001, dtype=torch.uint8)
+    floats = bytes_[:400_000].view(torch.float32)
+    floats[::3] = 0.1
+    with offload:
+        packed = offload._capture.pack(floats)
+    wait_until_stored(offload)
+    assert torch.equal(packed.unpack(), floats)
+
+
+def test_half_narrows_no_bytes_but_those_of_floats(tmp_path: Path) -> None:
+    offload = ferry.ActivationOffload(tmp_path, "3MiB", compress="half", min_bytes="16KiB")
+    both = torch.zeros(1 << 18, dtype=torch.uint8)
+    floats, numbers = both[: 1 << 17].view(torch.float32), both[1 << 17 :].view(torch.int64)
+    floats.fill_(0.1)
+    numbers.copy_(torch.arange(numbers.numel()))
+    whole = torch.full((1 << 16,), 0.1)
+    views = (floats, numbers, whole, whole.view(torch.int32))
+    with offload:
+        packed = [offload._capture.pack(view) for view in views]
+    wait_until_stored(offload)
+    back = [each.unpack() for each in packed]
+    assert torch.equal(back[1], numbers)
+    assert not torch.equal(back[2], whole), "it is narrowed"
+    assert torch.equal(back[3], whole.view(torch.int32))
+
+
+def test_zeros_without_memory_stay(offload: ferry.ActivationOffload) -> None:
+    zeros = torch._efficientzerotensor((1 << 20,))
+    assert isinstance(offload._capture.pack(zeros), Kept)
+    with pytest.raises(ferry.InvalidInput, match="no memory"):
+        offload._store.save(0, 4096, object(), "nothing", "other")
+
+
+def test_where_hooks_are_forbidden_the_next_step_works(offload: ferry.ActivationOffload) -> None:
+    model, x = mlp(), torch.randn(512, 256)
+    with (
+        torch.autograd.graph.disable_saved_tensors_hooks("not here"),
+        pytest.raises(RuntimeError, match="not here"),
+        offload,
+    ):
+        pass
+    gradients(model, x, offload, steps=2)
+    last = offload.report().last
+    assert last is not None
+    assert last.mode == "planned"
 
 
 def test_autocast(offload: ferry.ActivationOffload) -> None:

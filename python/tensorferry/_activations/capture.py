@@ -1,8 +1,9 @@
 """Which saved tensors are given to the core, and what of them.
 
 Never parameters, nor views of them: they are there anyway. Nothing small: a transfer costs more
-than it frees. Nothing whose bytes are not plainly in a storage: sparse tensors, subclasses,
-lazily conjugated ones.
+than it frees. But a small part of a large storage is copied, because keeping it would keep all of
+that; and so is a larger one of less than half, so that what counts is what is held. Nothing whose
+bytes are not plainly in a storage: sparse tensors, subclasses, lazily conjugated ones.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import weakref
 import torch
 
 from tensorferry import _lib
-from tensorferry._activations.packed import Kept, Packed, Stored, extent, keep, watch
+from tensorferry._activations.packed import Kept, Packed, Stored, copy, extent, keep, watch
 
 PLAIN = (torch.Tensor, torch.nn.Parameter)
 
@@ -43,17 +44,16 @@ class Capture:
 
     def _pack(self, tensor: torch.Tensor, host: torch.Tensor) -> Kept | Packed:
         storage = host.untyped_storage()
-        span = _span(host)
-        start = span[0]
+        span = own = _span(host)
         if 2 * (span[1] - span[0]) >= storage.nbytes():
             span = (0, storage.nbytes())
         if span[1] - span[0] < self._min_bytes:
-            return keep(tensor)
-        stored = self._store_once(host, storage, span, described(tensor))
+            return keep(tensor) if storage.nbytes() < self._min_bytes else copy(tensor)
+        stored = self._store_once(host, span, described(tensor))
         return Packed(
             stored=stored,
             watched=watch(tensor),
-            offset=start - stored.start,
+            offset=own[0] - stored.start,
             dtype=host.dtype,
             shape=tuple(host.shape),
             stride=tuple(host.stride()),
@@ -63,18 +63,21 @@ class Capture:
     def _store_once(
         self,
         host: torch.Tensor,
-        storage: torch.UntypedStorage,
         span: tuple[int, int],
         name: str,
     ) -> Stored:
+        storage, element = host.untyped_storage(), _element(host.dtype)
         version = 0 if host.is_inference() else host._version
         known = self._stored.get(storage._cdata)
-        if known is not None and known.covers(span, version):
+        if known is not None and known.covers(span, version, element):
             return known
-        activation = self._store.save(
-            storage.data_ptr() + span[0], span[1] - span[0], storage, name, _element(host.dtype)
-        )
-        stored = Stored(activation, storage, span, version)
+        start, size = span[0], span[1] - span[0]
+        if element == "float32" and size != host.nbytes:
+            # Nobody knows what the rest is: it is not for narrowing.
+            element = "four"
+        held = storage if size == storage.nbytes() else storage[start : start + size].clone()
+        activation = self._store.save(held.data_ptr(), size, held, name, element)
+        stored = Stored(activation, storage, span, version, element)
         self._stored[storage._cdata] = stored
         return stored
 
@@ -100,6 +103,7 @@ def _is_plain(tensor: torch.Tensor) -> bool:
         and tensor.numel() > 0
         and not tensor.is_conj()
         and not tensor.is_neg()
+        and not tensor._is_zerotensor()
     )
 
 

@@ -23,10 +23,23 @@ if TYPE_CHECKING:
 _EMPTY: dict[torch.dtype, torch.Tensor] = {}
 
 
+class _Address:
+    """While this is held, no other storage gets the same address. It is no part of its owner's
+    own end: that comes before weak references to the owner are cleared."""
+
+    __slots__ = ("_storage",)
+
+    def __init__(self, storage: torch.UntypedStorage) -> None:
+        self._storage = storage._weak_ref()
+
+    def __del__(self, free=torch.UntypedStorage._free_weak_ref) -> None:  # type: ignore[no-untyped-def]
+        free(self._storage)
+
+
 class Stored:
     """A range of the bytes of a storage, as they were at one version of it."""
 
-    __slots__ = ("__weakref__", "_storage", "activation", "start", "stop", "version")
+    __slots__ = ("__weakref__", "_address", "_element", "activation", "start", "stop", "version")
 
     def __init__(
         self,
@@ -34,19 +47,20 @@ class Stored:
         storage: torch.UntypedStorage,
         span: tuple[int, int],
         version: int,
+        element: str,
     ) -> None:
         self.activation = activation
         self.start, self.stop = span
         self.version = version
-        # While this is held, no other storage gets the same address.
-        self._storage = storage._weak_ref()
+        self._element = element
+        self._address = _Address(storage)
 
-    def __del__(self, free=torch.UntypedStorage._free_weak_ref) -> None:  # type: ignore[no-untyped-def]
-        free(self._storage)
-
-    def covers(self, span: tuple[int, int], version: int) -> bool:
-        """Whether these bytes are here, at this version."""
-        return self.version == version and self.start <= span[0] and span[1] <= self.stop
+    def covers(self, span: tuple[int, int], version: int, element: str) -> bool:
+        """Whether these bytes are here, at this version. What was stored as float32, and perhaps
+        narrowed, is nothing else."""
+        is_exact = self._element != "float32" or element == "float32"
+        is_there = self.start <= span[0] and span[1] <= self.stop
+        return is_exact and is_there and self.version == version
 
 
 class Watched:
@@ -122,6 +136,14 @@ def keep(tensor: torch.Tensor) -> Kept:
     """Leaves a tensor where it is."""
     detached = tensor.detach()
     return Kept(detached, None if tensor.is_inference() else Watched(tensor, detached))
+
+
+def copy(tensor: torch.Tensor) -> Kept:
+    """Keeps a tensor without the rest of its storage."""
+    detached = tensor.detach()
+    count = extent(tensor.shape, tensor.stride())
+    flat = detached.as_strided((count,), (1,)).clone()
+    return Kept(flat.as_strided(tensor.shape, tensor.stride()), watch(tensor))
 
 
 def watch(tensor: torch.Tensor) -> Watched | None:

@@ -92,7 +92,9 @@ pub(super) fn store(
     into: &mut [u8],
     beside: &mut [u8],
 ) -> Result<Stored> {
-    if compress == Compress::Half && element == Element::Float32 {
+    // A range of bytes may end within an element.
+    let is_whole = from.len().is_multiple_of(4);
+    if compress == Compress::Half && element == Element::Float32 && is_whole {
         let halves = &mut beside[..from.len() / 2];
         half::narrow(Format::F16, from, halves)?;
         if !overflows(halves) {
@@ -106,6 +108,7 @@ pub(super) fn store(
         }
     }
     if compress != Compress::None
+        && is_whole
         && let Some(width) = element.width()
         && let Some(len) = pack(from, width, into)?
     {

@@ -12,12 +12,19 @@ use crate::sync::lock;
 pub struct Permit {
     shared: Arc<Shared>,
     bytes: u64,
+    /// The record whose original it is for.
+    original: Option<u64>,
 }
 
 impl Permit {
-    /// The bytes have been counted by the caller, under the lock.
-    pub(super) fn counted(shared: &Arc<Shared>, bytes: u64) -> Self {
-        Self { shared: Arc::clone(shared), bytes }
+    /// For a record's memory from outside. The bytes have been counted by the caller, under the lock.
+    pub(super) fn of_original(shared: &Arc<Shared>, bytes: u64, key: u64) -> Self {
+        Self { shared: Arc::clone(shared), bytes, original: Some(key) }
+    }
+
+    /// For memory to read to, counted as above.
+    pub(super) fn of_restored(shared: &Arc<Shared>, bytes: u64) -> Self {
+        Self { shared: Arc::clone(shared), bytes, original: None }
     }
 }
 
@@ -28,6 +35,9 @@ impl Drop for Permit {
         }
         let mut state = lock(&self.shared.state);
         state.used -= self.bytes;
+        if let Some(key) = self.original {
+            state.departing.remove(&key);
+        }
         self.shared.fetch_ahead(&mut state);
         drop(state);
         self.shared.changed.notify_all();
@@ -46,11 +56,11 @@ pub enum Memory {
 /// Bytes that came back from disk.
 pub struct Restored {
     block: Block,
-    _permit: Permit,
+    _permit: Arc<Permit>,
 }
 
 impl Restored {
-    pub(super) fn new(block: Block, permit: Permit) -> Self {
+    pub(super) fn new(block: Block, permit: Arc<Permit>) -> Self {
         Self { block, _permit: permit }
     }
 }

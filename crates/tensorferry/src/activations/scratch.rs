@@ -87,11 +87,6 @@ impl Scratch {
     pub fn used(&self) -> u64 {
         self.drives.iter().map(|(_, arena)| arena.stats().used).sum()
     }
-
-    /// Where the files were made.
-    pub fn directories(&self) -> impl Iterator<Item = &PathBuf> {
-        self.drives.iter().map(|(drive, _)| &drive.directory)
-    }
 }
 
 impl Drive {

@@ -1,6 +1,6 @@
 //! All that is known of activations, under one lock.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -26,7 +26,7 @@ pub(super) enum Dropped {
     #[expect(dead_code, reason = "it is only dropped")]
     Coming(Vec<Incoming>, Coming),
     #[expect(dead_code, reason = "it is only dropped")]
-    Permit(Permit),
+    Permit(Arc<Permit>),
 }
 
 /// Where the bytes of a tensor are; see the [module](super).
@@ -49,7 +49,7 @@ pub(super) enum Phase {
 pub(super) struct Coming {
     /// Joined when the last chunk is there.
     parts: Parts,
-    permit: Permit,
+    permit: Arc<Permit>,
     left: usize,
 }
 
@@ -100,6 +100,8 @@ pub(super) struct Incoming {
     pub key: u64,
     pub chunk: usize,
     pub part: Part,
+    /// Who reads has a share in it: if all others are gone, the memory goes with the last read.
+    pub permit: Arc<Permit>,
 }
 
 /// Where a chunk to read lies, and how urgent it is.
@@ -124,6 +126,8 @@ pub(super) struct State {
     pub still_since: Option<Instant>,
     /// Chunks in the hands of workers.
     pub in_hand: usize,
+    /// Records whose originals nobody here holds any more; to let go of them takes their owner a while.
+    pub departing: BTreeSet<u64>,
     pub scratch: Scratch,
     pub closing: bool,
     pub written_bytes: u64,
@@ -150,6 +154,7 @@ impl State {
             reads: VecDeque::new(),
             still_since: None,
             in_hand: 0,
+            departing: BTreeSet::new(),
             scratch,
             closing: false,
             written_bytes: 0,
@@ -381,8 +386,7 @@ impl State {
         for (place, _) in record.chunks.drain(..).flatten() {
             self.scratch.free(place);
         }
-        let mut dropped: Vec<Dropped> =
-            record.original.map(Dropped::Original).into_iter().collect();
+        let mut dropped: Vec<Dropped> = self.departed(key, record.original.take());
         match record.phase {
             Phase::Back { memory, .. } => dropped.push(Dropped::Restored(memory)),
             Phase::Coming(coming) => {
@@ -446,7 +450,15 @@ impl State {
         let step = self.step_mut(step);
         step.stored(index, bytes);
         step.fetch_again(index);
-        original.map(Dropped::Original)
+        self.departed(write.key, original).pop()
+    }
+
+    /// The original of a record is to be dropped. If somebody has taken it, that does not free it.
+    fn departed(&mut self, key: u64, original: Option<Arc<Block>>) -> Vec<Dropped> {
+        if original.as_ref().is_some_and(|block| Arc::strong_count(block) == 1) {
+            self.departing.insert(key);
+        }
+        original.map(Dropped::Original).into_iter().collect()
     }
 
     /// A step failed because of this record.
@@ -462,10 +474,13 @@ impl State {
     pub fn next_to_fetch(&mut self) -> Option<u64> {
         let step = self.steps.get_mut(&self.backward)?;
         while let Some(index) = step.order.get(step.cursor) {
-            let key = step.entries.get(*index)?.key;
-            let record = self.records.get(&key);
-            if record.is_some_and(|record| matches!(record.phase, Phase::Stored)) {
-                return Some(key);
+            // A step may be shorter than its plan.
+            let record = step.entries.get(*index).and_then(|entry| {
+                let record = self.records.get(&entry.key)?;
+                matches!(record.phase, Phase::Stored).then_some(entry.key)
+            });
+            if record.is_some() {
+                return record;
             }
             step.cursor += 1;
         }
@@ -477,11 +492,12 @@ impl State {
         let Some(record) = self.records.get_mut(&key) else { return };
         let (left, bytes) = (record.chunks.len(), record.bytes);
         let (step, index) = (record.step, record.index);
+        let permit = Arc::new(Permit::of_restored(shared, bytes));
         let mut parts = Parts::new(block);
         for chunk in 0..left {
-            self.reads.push_back(Incoming { key, chunk, part: parts.cut(shared.chunk_bytes) });
+            let (part, permit) = (parts.cut(shared.chunk_bytes), Arc::clone(&permit));
+            self.reads.push_back(Incoming { key, chunk, part, permit });
         }
-        let permit = Permit::counted(shared, bytes);
         record.phase = Phase::Coming(Coming { parts, permit, left });
         self.count(bytes);
         let step = self.step_mut(step);
@@ -527,7 +543,7 @@ impl State {
 
     /// Whether anything is on its way that frees memory by itself.
     pub fn moves(&self) -> bool {
-        !self.writes.is_empty() || self.in_hand > 0
+        !self.writes.is_empty() || self.in_hand > 0 || !self.departing.is_empty()
     }
 
     /// For how long somebody has been waiting while nothing moved.
@@ -570,11 +586,15 @@ impl State {
 
     fn let_go_of(&mut self, key: u64) -> Option<Dropped> {
         let record = self.records.get_mut(&key)?;
-        let Phase::Back { memory, .. } = std::mem::replace(&mut record.phase, Phase::Stored) else {
+        let Phase::Back { memory, taken } = std::mem::replace(&mut record.phase, Phase::Stored)
+        else {
             return None;
         };
         let (step, index) = (record.step, record.index);
-        self.step_mut(step).fetch_again(index);
+        // One that was used already is fetched if it is asked for again.
+        if !taken {
+            self.step_mut(step).fetch_again(index);
+        }
         Some(Dropped::Restored(memory))
     }
 
@@ -594,13 +614,8 @@ impl State {
         .collect()
     }
 
-    pub fn report(&self, shared: &Shared, seconds: f64) -> Report {
-        let drive_bytes: u64 = self
-            .scratch
-            .directories()
-            .filter_map(|directory| rustix::fs::statvfs(directory).ok())
-            .map(|stat| stat.f_blocks * stat.f_frsize)
-            .sum();
+    /// `drive_bytes` are those of the file systems that the scratch files lie on.
+    pub fn report(&self, shared: &Shared, seconds: f64, drive_bytes: u64) -> Report {
         let a_day = self.written_bytes as f64 / seconds.max(1e-9) * 86_400.0;
         Report {
             steps: self.knowledge.steps,

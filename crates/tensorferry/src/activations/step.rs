@@ -116,6 +116,11 @@ impl Pass {
         Self { began: now(), seconds: 0.0, stall: 0.0 }
     }
 
+    /// Whether it has had an event.
+    fn is_marked(&self) -> bool {
+        self.seconds > 0.0
+    }
+
     /// Compute seconds since it began.
     fn clock(&self) -> f64 {
         (seconds_since(self.began) - self.stall).max(0.0)
@@ -176,7 +181,10 @@ impl Step {
 
     /// A forward pass is over.
     pub fn end_forward(&mut self, well: bool) {
-        self.forward.mark();
+        // Backward may run inside the context: then forward has ended with its begin.
+        if !self.is_used() {
+            self.forward.mark();
+        }
         self.broken |= !well;
     }
 
@@ -190,9 +198,12 @@ impl Step {
         if self.is_used() {
             return;
         }
+        if !self.forward.is_marked() {
+            self.forward.mark();
+        }
         self.backward = Some(Pass::begin());
         self.order = match plan {
-            Some(plan) if self.follows => plan.fetch_order.clone(),
+            Some(plan) if self.follows && !self.differs => plan.fetch_order.clone(),
             _ => (0..self.entries.len()).rev().collect(),
         };
     }
@@ -363,5 +374,43 @@ impl Step {
     /// Seconds that compute has waited.
     pub fn stall(&self) -> f64 {
         self.forward.stall + self.backward.as_ref().map_or(0.0, |pass| pass.stall)
+    }
+}
+
+#[cfg(test)]
+#[cfg(not(loom))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn forward_ends_where_backward_begins_inside_the_context() {
+        let mut step = Step::begin(1, false);
+        std::thread::sleep(std::time::Duration::from_millis(1));
+        step.begin_backward(None);
+        let forward = step.forward.seconds;
+        assert!(forward > 0.0);
+        std::thread::sleep(std::time::Duration::from_millis(1));
+        step.end_forward(true);
+        assert_eq!(step.forward.seconds.to_bits(), forward.to_bits());
+    }
+
+    #[test]
+    fn a_step_that_differs_from_its_plan_is_fetched_in_its_own_order() {
+        let plan = Plan {
+            version: offload::VERSION,
+            planner: offload::Planner::Timeline,
+            budget: 0,
+            choices: Vec::new(),
+            fetch_order: vec![1],
+            predicted: offload::Prediction::default(),
+        };
+        for (differs, order) in [(false, vec![1]), (true, vec![1, 0])] {
+            let mut step = Step::begin(1, true);
+            step.save(7, "one", 1);
+            step.save(8, "two", 1);
+            step.differs = differs;
+            step.begin_backward(Some(&plan));
+            assert_eq!(step.order, order);
+        }
     }
 }

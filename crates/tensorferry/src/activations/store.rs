@@ -94,7 +94,7 @@ pub(super) struct Shared {
 pub struct Admission {
     permit: Permit,
     bytes: u64,
-    key: u64,
+    saved: Saved,
     offload: Option<Compress>,
 }
 
@@ -173,8 +173,8 @@ impl Store {
             return Ok(None);
         }
         state.count(tensor.bytes);
-        let permit = Permit::counted(shared, tensor.bytes);
         let (index, key) = (state.next_index(), state.next_key());
+        let permit = Permit::of_original(shared, tensor.bytes, key);
         let place = state.choose(tensor);
         let offload = match place {
             Place::Keep => None,
@@ -187,15 +187,17 @@ impl Store {
         // The record stands before its memory comes, so that positions in the step are those of
         // the admissions, whatever other threads do in between.
         state.records.insert(key, Record::new(step, index, name, tensor.element, bytes));
-        Ok(Some(Admission { permit, bytes, key, offload }))
+        drop(state);
+        let saved = Saved { handle: Arc::clone(&self.0), key };
+        Ok(Some(Admission { permit, bytes, saved, offload }))
     }
 
     /// Keeps, or begins to write, the tensor that was admitted. `block` makes its memory, and lets
     /// the permit go only after it.
     pub fn save(&self, admission: Admission, block: impl FnOnce(Permit) -> Block) -> Result<Saved> {
         let shared = self.0.shared()?;
-        let Admission { permit, key, offload, bytes } = admission;
-        let saved = Saved { handle: Arc::clone(&self.0), key };
+        let Admission { permit, saved, offload, bytes } = admission;
+        let key = saved.key;
         let block = block(permit);
         if block.len() as u64 != bytes {
             let message = format!("an activation of {bytes} bytes came with {}", block.len());
@@ -226,7 +228,10 @@ impl Store {
     /// Numbers since the store was opened.
     pub fn report(&self) -> Result<Report> {
         let shared = self.0.shared()?;
-        Ok(self.learned()?.report(shared, seconds_since(shared.opened)))
+        let drives = shared.config.directories.iter();
+        let drives = drives.filter_map(|directory| rustix::fs::statvfs(directory).ok());
+        let drive_bytes = drives.map(|stat| stat.f_blocks * stat.f_frsize).sum();
+        Ok(self.learned()?.report(shared, seconds_since(shared.opened), drive_bytes))
     }
 
     /// What is known, the step that has just ended included.
@@ -549,6 +554,47 @@ mod tests {
         let saved = NAMES.map(|name| save(&store, name)).into();
         finish(&store, saved);
         assert_eq!(mode_of_last(&store), Mode::Planned);
+    }
+
+    #[test]
+    fn memory_that_its_owner_has_yet_to_free_is_on_its_way() {
+        let store = store();
+        store.begin().unwrap();
+        let tensor = Tensor { name: "one", bytes: 4096, element: Element::Other };
+        let admission = store.admit(&tensor, None).unwrap().unwrap();
+        let (owner, released) = std::sync::mpsc::channel();
+        let buffer = Buffer::zeroed(4096).unwrap();
+        let block = |permit| Foreign::from(buffer).kept_by(Box::new(Late(owner, Some(permit))));
+        let saved = store.save(admission, |permit| block(permit).into()).unwrap();
+        let permit = released.recv().unwrap();
+        let idle = || {
+            let state = lock(&store.0.shared.state);
+            (state.writes.len() + state.in_hand == 0).then(|| state.moves())
+        };
+        let moves = std::iter::repeat_with(idle).flatten().next().unwrap();
+        assert!(moves, "it was written, and is still there");
+        drop(permit);
+        assert!(!lock(&store.0.shared.state).moves());
+        drop(saved);
+    }
+
+    /// An owner that frees its memory on a thread of its own.
+    struct Late(std::sync::mpsc::Sender<Permit>, Option<Permit>);
+
+    impl Drop for Late {
+        fn drop(&mut self) {
+            self.0.send(self.1.take().unwrap()).unwrap();
+        }
+    }
+
+    #[test]
+    fn an_admission_that_nobody_uses_leaves_nothing() {
+        let store = store();
+        store.begin().unwrap();
+        let tensor = Tensor { name: "one", bytes: 4096, element: Element::Other };
+        drop(store.admit(&tensor, None).unwrap().unwrap());
+        let state = lock(&store.0.shared.state);
+        assert_eq!((state.records.len(), state.used), (0, 0));
     }
 
     #[test]

@@ -34,6 +34,15 @@ enum Task {
     Read(Incoming),
 }
 
+impl Task {
+    fn key(&self) -> u64 {
+        match self {
+            Self::Write(write) => write.key,
+            Self::Read(read) => read.key,
+        }
+    }
+}
+
 pub(super) fn start(shared: &Arc<Shared>, threads: usize) -> Result<Vec<JoinHandle<()>>> {
     let begin = |number: usize| {
         let mut desk = Desk::new(shared.chunk_bytes, shared.config.compress)?;
@@ -56,12 +65,8 @@ pub(super) fn start(shared: &Arc<Shared>, threads: usize) -> Result<Vec<JoinHand
 }
 
 fn run(shared: &Arc<Shared>, desk: &mut Desk) {
-    while let Some(task) = next(shared) {
-        let (key, is_read) = match &task {
-            Task::Write(write) => (write.key, false),
-            Task::Read(read) => (read.key, true),
-        };
-        let step = lock(&shared.state).step_of(key).ok();
+    while let Some((task, step)) = next(shared) {
+        let (key, is_read) = (task.key(), matches!(task, Task::Read(_)));
         let done = catch_unwind(AssertUnwindSafe(|| match task {
             Task::Write(write) => put_out(shared, desk, &write),
             Task::Read(read) => bring_in(shared, desk, read),
@@ -84,14 +89,15 @@ fn run(shared: &Arc<Shared>, desk: &mut Desk) {
     }
 }
 
-/// Waits for something to do; `None` when nothing will come any more.
-fn next(shared: &Shared) -> Option<Task> {
+/// Waits for something to do, and says for which step; `None` when nothing will come any more.
+fn next(shared: &Shared) -> Option<(Task, Option<u64>)> {
     let mut state = lock(&shared.state);
     loop {
         let read = state.reads.pop_front().map(Task::Read);
         if let Some(task) = read.or_else(|| state.next_write().map(Task::Write)) {
             state.in_hand += 1;
-            return Some(task);
+            let step = state.step_of(task.key()).ok();
+            return Some((task, step));
         }
         if state.closing {
             return None;
@@ -144,7 +150,8 @@ fn bring_in(shared: &Shared, desk: &mut Desk, read: Incoming) -> Result<()> {
     let Some((from, stored)) = lock(&shared.state).incoming(&read) else {
         return Ok(());
     };
-    let Incoming { key, part, .. } = read;
+    let Incoming { key, part, permit: _permit, .. } = read;
+    let raw = part.len() as u64;
     // Either way the part is gone when it is said to have arrived: then all of them are joined.
     let seconds = match stored.form {
         Form::Raw => read_raw(shared, &from, &stored, part)?,
@@ -154,7 +161,7 @@ fn bring_in(shared: &Shared, desk: &mut Desk, read: Incoming) -> Result<()> {
     if let Ok(step) = state.step_of(key) {
         let step = state.step_mut(step);
         step.read_bytes += stored.len as u64;
-        step.decoded = (step.decoded.0 + stored.len as u64, step.decoded.1 + seconds);
+        step.decoded = (step.decoded.0 + raw, step.decoded.1 + seconds);
     }
     let dropped = state.arrived(key);
     drop(state);
