@@ -44,6 +44,7 @@ fn _lib(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<activations::Activation>()?;
     module.add_class::<optim::OptimizerStore>()?;
     module.add_class::<shadow::Home>()?;
+    module.add_class::<shadow::Sight>()?;
     module.add_class::<shadow::Shadow>()?;
     module.add_class::<data::Source>()?;
     module.add_class::<data::Loader>()?;

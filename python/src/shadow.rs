@@ -7,7 +7,7 @@ use std::time::Duration;
 use pyo3::ffi;
 use pyo3::prelude::*;
 use serde::Serialize;
-use tensorferry::device::{Direction, Facts};
+use tensorferry::device::{self, Direction, Facts};
 use tensorferry::parameters::shadow::{self, Layer, Pause, Slice};
 use tensorferry::plan::modes::{Plan, Profile};
 use tensorferry::{Error, Kind, Result};
@@ -54,15 +54,56 @@ impl Home {
         flags: c_int,
     ) -> PyResult<()> {
         let home = &slf.get().0;
-        let start = std::ptr::with_exposed_provenance_mut::<c_void>(home.address());
-        // SAFETY: `view` is as the interpreter promises, and null is refused by the call; the
-        // memory lives as long as `slf`, to which the view gets a reference.
-        match unsafe {
-            ffi::PyBuffer_FillInfo(view, slf.as_ptr(), start, home.len() as isize, 0, flags)
-        } {
-            0 => Ok(()),
-            _ => Err(PyErr::fetch(slf.py())),
-        }
+        // SAFETY: as the interpreter promises; the memory lives as long as `slf`.
+        unsafe { fill(slf.as_any(), (home.address(), home.len()), view, flags) }
+    }
+}
+
+/// A parameter on the device, for kernels: any buffer consumer uses it without a copy. The bytes are
+/// there as long as one is, also when another plan is installed; what they are is known while the
+/// parameter's layer is entered.
+#[pyclass(frozen, module = "tensorferry._lib")]
+pub struct Sight(device::Sight);
+
+#[pymethods]
+impl Sight {
+    fn __len__(&self) -> usize {
+        self.0.len()
+    }
+
+    fn __repr__(&self) -> String {
+        format!("Sight({} bytes)", self.0.len())
+    }
+
+    /// # Safety
+    /// Called by the interpreter with a valid or null `view`.
+    unsafe fn __getbuffer__(
+        slf: &Bound<'_, Self>,
+        view: *mut ffi::Py_buffer,
+        flags: c_int,
+    ) -> PyResult<()> {
+        let sight = &slf.get().0;
+        // SAFETY: as the interpreter promises; the memory lives as long as `slf`.
+        unsafe { fill(slf.as_any(), (sight.address(), sight.len()), view, flags) }
+    }
+}
+
+/// Makes `view` one of `owner`'s memory.
+///
+/// # Safety
+/// `view` is valid or null; the memory is there, and may be written to, as long as `owner` is.
+unsafe fn fill(
+    owner: &Bound<'_, PyAny>,
+    (address, len): (usize, usize),
+    view: *mut ffi::Py_buffer,
+    flags: c_int,
+) -> PyResult<()> {
+    let start = std::ptr::with_exposed_provenance_mut::<c_void>(address);
+    // SAFETY: `view` is as the caller promises, and null is refused by the call; the memory lives as
+    // long as `owner`, to which the view gets a reference.
+    match unsafe { ffi::PyBuffer_FillInfo(view, owner.as_ptr(), start, len as isize, 0, flags) } {
+        0 => Ok(()),
+        _ => Err(PyErr::fetch(owner.py())),
     }
 }
 
@@ -168,9 +209,9 @@ impl Shadow {
         })
     }
 
-    /// Where kernels see a parameter on the device.
-    fn address(&self, py: Python<'_>, layer: usize, parameter: usize) -> PyResult<Option<usize>> {
-        self.with(py, |shadow| shadow.address(layer, parameter))
+    /// A parameter on the device; `None` if its layer is never copied.
+    fn sight(&self, py: Python<'_>, layer: usize, parameter: usize) -> PyResult<Option<Sight>> {
+        Ok(self.with(py, |shadow| shadow.sight(layer, parameter))?.map(Sight))
     }
 
     /// An iteration begins.

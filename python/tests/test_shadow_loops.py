@@ -641,3 +641,18 @@ def test_in_place_changes_between_forward_and_backward_are_errors_as_in_torch() 
         model[2].weight.mul_(2)
     with pytest.raises(RuntimeError, match=r"modified by an inplace operation: the parameter 2\.w"):
         loss.backward()
+
+
+def test_a_view_that_somebody_keeps_has_its_bytes_beyond_the_plan() -> None:
+    torch.manual_seed(0)
+    model, kept = mlp(), []
+    optimizer = ours(model)
+    shadow = shadowed(_planning=forced(MIXED, "device"))(model, optimizer)
+    for layer in (module for module in model.modules() if isinstance(module, nn.Linear)):
+        layer.register_forward_hook(lambda layer, *_: kept.append(layer.weight.detach()))
+    loop(shadow, optimizer, vectors, 12)
+    before = [view.clone() for view in kept]
+    shadow.close()
+    made = [torch.full_like(view, torch.nan) for view in kept]
+    assert all(map(torch.equal, kept, before))
+    assert len(made) == 36

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import json
 from typing import Any
 
@@ -79,19 +78,20 @@ def _slices(layer: Layer) -> tuple[list[Slice], list[Slice]]:
 
 
 def _copies(engine: _lib.Shadow, layer: Layer) -> list[torch.Tensor] | None:
-    """Tensors on the layer's device buffer; they are built of addresses and keep nothing alive."""
+    """Tensors on the layer's device buffer. Whoever keeps one, or a view of one, has its bytes
+    beyond the plan, whatever they are by then."""
     found = []
     for position, slot in enumerate(layer.slots):
-        address = engine.address(layer.index, position)
-        if address is None:
+        sight = engine.sight(layer.index, position)
+        if sight is None:
             return None
-        found.append(at_address(address, slot.home))
+        found.append(_over(sight, slot.home))
     return found
 
 
-def at_address(address: int, like: torch.Tensor) -> torch.Tensor:
-    """A tensor on memory that somebody else keeps."""
-    memory = (ctypes.c_char * like.nbytes).from_address(address)
+def _over(sight: _lib.Sight, like: torch.Tensor) -> torch.Tensor:
+    if like.numel() == 0:
+        return torch.empty_like(like)
     with torch.inference_mode(False):
-        flat = torch.frombuffer(memory, dtype=like.dtype, count=like.numel())
+        flat = torch.frombuffer(sight, dtype=like.dtype, count=like.numel())
         return flat.as_strided(like.shape, like.stride())

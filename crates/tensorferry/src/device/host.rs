@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use super::backing::{self, Account, Allocation};
 use super::handles::{Event, Mapped, Memory, Refused, Stream, Transfer};
-use super::kernels::{self, Entered, Kernel, Kernels, Operand, View};
+use super::kernels::{self, Entered, Kernel, Kernels, Operand, Sight, View};
 use super::link::Direction;
 use super::ticket::{Fault, Outcome, Ticket};
 use super::{Device, Facts, STREAMS_MAX};
@@ -209,6 +209,10 @@ impl Kernels for Host {
     fn enter(&self, operands: Vec<Operand>) -> Result<Entered> {
         kernels::validate(&operands, &self.account)?;
         Ok(Entered::new(kernels::views(operands, &self.account)?, None))
+    }
+
+    fn sight(&self, memory: &Memory) -> Result<Sight> {
+        Sight::of(memory, &self.account)
     }
 
     fn direct_access(&self, stream: &Stream, _: Direction, _: u64) -> Result<Event> {

@@ -40,6 +40,10 @@ pub trait Kernels: Send + Sync {
     /// [`direct_access`](Self::direct_access).
     fn enter(&self, operands: Vec<Operand>) -> Result<Entered>;
 
+    /// Where kernels see device memory. Costs nothing, and says nothing of what is there: for that,
+    /// [`enter`](Self::enter).
+    fn sight(&self, memory: &Memory) -> Result<Sight>;
+
     /// Occupies the link, in its turn on `stream`, as a kernel does that uses `bytes` of mapped
     /// host memory in place.
     fn direct_access(&self, stream: &Stream, direction: Direction, bytes: u64) -> Result<Event>;
@@ -48,6 +52,47 @@ pub trait Kernels: Send + Sync {
     /// `direction`, if nothing else uses the device. One that both reads and writes there takes
     /// the longer of its two times.
     fn direct_time(&self, direction: Direction, bytes: u64, compute: Duration) -> Duration;
+}
+
+/// Where kernels see a range of device memory. A kernel's own views may outlive the memory, as a
+/// tensor of PyTorch's does that somebody kept: as long as one holds this, the bytes are there, though
+/// they count no more.
+#[derive(Debug, Clone)]
+pub struct Sight {
+    region: Arc<Region>,
+    range: Range<usize>,
+}
+
+impl Sight {
+    pub(super) fn of(memory: &Memory, account: &Arc<Account>) -> Result<Self> {
+        let region = Arc::clone(&Allocation::of(memory, account)?.region);
+        Ok(Self { range: 0..region.len(), region })
+    }
+
+    /// A part of it.
+    pub fn part(&self, range: Range<usize>) -> Result<Self> {
+        if range.start > range.end || range.end > self.len() {
+            return Err(Error::invalid(format!("{range:?} is no part of {} bytes", self.len())));
+        }
+        let start = self.range.start;
+        let range = start + range.start..start + range.end;
+        Ok(Self { region: Arc::clone(&self.region), range })
+    }
+
+    /// As a number.
+    pub fn address(&self) -> usize {
+        self.region.address() as usize + self.range.start
+    }
+
+    /// Bytes.
+    pub fn len(&self) -> usize {
+        self.range.len()
+    }
+
+    /// Whether there are no bytes.
+    pub fn is_empty(&self) -> bool {
+        self.range.is_empty()
+    }
 }
 
 /// A range that a kernel uses, and how.

@@ -83,7 +83,7 @@ pub use handles::{
     Completion, Event, Held, Mapped, Memory, Presence, Refused, Stream, Transfer, Watch,
 };
 pub use host::Host;
-pub use kernels::{Entered, Kernel, Kernels, Operand, View};
+pub use kernels::{Entered, Kernel, Kernels, Operand, Sight, View};
 pub use link::Direction;
 
 use crate::error::{Error, Kind, Result};

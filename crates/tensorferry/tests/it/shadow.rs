@@ -37,8 +37,8 @@ fn layers_are_where_the_plan_says() {
     let bench = Bench::new(FAST, &[&[100], &[200], &[300]]);
     bench.install(&[Gfgb, Dha, Dfgb], &[Device, Host, Device]).unwrap();
     let shadow = &bench.shadow;
-    assert!(shadow.address(0, 0).unwrap().is_some_and(|address| address % 64 == 0));
-    assert_eq!(shadow.address(1, 0).unwrap(), None);
+    assert!(shadow.sight(0, 0).unwrap().is_some_and(|sight| sight.address() % 64 == 0));
+    assert!(shadow.sight(1, 0).unwrap().is_none());
     shadow.begin(never()).unwrap();
     let forward = [0, 1, 2].map(|layer| bench.visit(layer, false));
     let backward = [2, 1, 0].map(|layer| bench.visit(layer, true));
@@ -177,7 +177,7 @@ fn what_can_be_wrong_is_an_error_that_says_so() {
     bench.install(&[Gfgb, Dha], &[Device, Host]).unwrap();
     let said = bench.shadow.enter(2, false, 0, never()).unwrap_err().to_string();
     assert_eq!(said, "there is no layer 2: the course has 2");
-    let said = bench.shadow.address(0, 1).unwrap_err().to_string();
+    let said = bench.shadow.sight(0, 1).unwrap_err().to_string();
     assert_eq!(said, "layer 0 (l0) has no parameter 1");
     let said = bench.shadow.gradient(1, 0, &[0; 199]).unwrap_err().to_string();
     assert!(

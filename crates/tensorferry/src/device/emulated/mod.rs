@@ -37,7 +37,7 @@ pub use spec::Spec;
 
 use super::backing::{self, ALLOCATION_ALIGNMENT, Account, Allocation};
 use super::handles::{Event, Mapped, Memory, Refused, Stream, Transfer};
-use super::kernels::{self, Entered, Kernel, Kernels, Operand, View};
+use super::kernels::{self, Entered, Kernel, Kernels, Operand, Sight, View};
 use super::link::{self, Direction, Slot};
 use super::ticket::Ticket;
 use super::{Device, Facts, LinkFacts};
@@ -294,6 +294,10 @@ impl Kernels for Emulated {
         kernels::validate(&operands, &self.account)?;
         let presence = self.core.enter(accesses(&operands))?;
         Ok(Entered::new(kernels::views(operands, &self.account)?, Some(presence)))
+    }
+
+    fn sight(&self, memory: &Memory) -> Result<Sight> {
+        Sight::of(memory, &self.account)
     }
 
     fn direct_access(&self, stream: &Stream, direction: Direction, bytes: u64) -> Result<Event> {

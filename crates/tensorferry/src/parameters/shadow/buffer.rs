@@ -4,8 +4,8 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use super::home::{Home, Slice};
-use crate::device::{ALLOCATION_ALIGNMENT, Device, Memory, Operand};
-use crate::error::{Error, Kind, Result};
+use crate::device::{ALLOCATION_ALIGNMENT, Device, Memory, Sight};
+use crate::error::Result;
 
 /// Each parameter starts at a multiple of this: what vector instructions like.
 const SLOT_ALIGNMENT: usize = 64;
@@ -53,13 +53,10 @@ impl Buffer {
     }
 
     /// Where kernels see each slot.
-    pub fn addresses(&self, device: &dyn Device) -> Result<Vec<usize>> {
-        let kernels = super::runtime::kernels(device)?;
-        let all = Operand::read(&self.memory, 0..self.memory.len());
-        let entered = kernels.enter(vec![all])?;
-        let start = entered.views.first().map(|view| view.as_ptr().expose_provenance());
-        let start = start.ok_or_else(|| Error::new(Kind::Internal, "a kernel has no operand"))?;
-        Ok(self.offsets.iter().map(|offset| start + offset).collect())
+    pub fn sights(&self, device: &dyn Device, slices: &[Slice]) -> Result<Vec<Sight>> {
+        let all = super::runtime::kernels(device)?.sight(&self.memory)?;
+        let slots = slices.iter().enumerate().map(|(parameter, slice)| self.slot(slice, parameter));
+        slots.map(|slot| all.part(slot)).collect()
     }
 
     /// The slots of these parameters as pieces of at most so many bytes. Neighbours on both sides
@@ -142,9 +139,10 @@ mod tests {
         assert_eq!(device.facts().used_bytes, 256);
         assert_eq!((room([100, 0, 1, 64]), room([]), room([257])), (256, 0, 512));
         assert_eq!(room([usize::MAX, 1, usize::MAX - 100]), usize::MAX);
-        let addresses = buffer.addresses(&device).unwrap();
-        assert!(addresses.iter().all(|address| address % SLOT_ALIGNMENT == 0));
-        assert_eq!(addresses[3] - addresses[0], 192);
+        let sights = buffer.sights(&device, &slices).unwrap();
+        assert!(sights.iter().all(|sight| sight.address() % SLOT_ALIGNMENT == 0));
+        assert_eq!(sights[3].address() - sights[0].address(), 192);
+        assert_eq!(sights[3].len(), 64);
     }
 
     #[test]

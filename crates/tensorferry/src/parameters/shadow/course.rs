@@ -14,7 +14,7 @@ use super::link::{piece_bytes, speed};
 use super::report::Report;
 use super::state::{Passage, Progress, State, What};
 use crate::device::link::Speed;
-use crate::device::{ALLOCATION_ALIGNMENT, Device, Direction, Facts, Memory, Stream};
+use crate::device::{ALLOCATION_ALIGNMENT, Device, Direction, Facts, Memory, Sight, Stream};
 use crate::error::{Error, Kind, Result};
 use crate::plan::modes::{Gradient, Mode, Plan, Profile};
 use crate::size::Size;
@@ -74,7 +74,7 @@ pub(super) struct Placed {
     pub parameters: Option<Buffer>,
     pub gradients: Option<Buffer>,
     /// Where kernels see the parameters in their buffer.
-    pub addresses: Vec<usize>,
+    pub sights: Vec<Sight>,
     /// Layers with a parameter in common, itself among them.
     pub sharing: Vec<usize>,
 }
@@ -246,12 +246,12 @@ fn place(
     each.map(|(((slices, choice), layer), sharing)| {
         let parameters = buffer(&slices.parameters, choice.mode.is_copied())?;
         let gradients = buffer(&slices.gradients, choice.gradient == Gradient::Device)?;
-        let addresses = match &parameters {
-            Some(buffer) => buffer.addresses(&**device)?,
+        let sights = match &parameters {
+            Some(buffer) => buffer.sights(&**device, &slices.parameters)?,
             None => Vec::new(),
         };
         let (name, mode, gradient) = (layer.name.clone(), choice.mode, choice.gradient);
-        Ok(Placed { name, mode, gradient, slices, parameters, gradients, addresses, sharing })
+        Ok(Placed { name, mode, gradient, slices, parameters, gradients, sights, sharing })
     })
     .collect()
 }

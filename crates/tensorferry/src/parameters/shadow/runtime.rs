@@ -9,7 +9,7 @@ use super::home::Home;
 use super::link;
 use super::report::Report;
 use super::state::Work;
-use crate::device::{self, ALLOCATION_ALIGNMENT, Device, Direction, Facts, Kernels};
+use crate::device::{self, ALLOCATION_ALIGNMENT, Device, Direction, Facts, Kernels, Sight};
 use crate::error::{Error, Kind, Result};
 use crate::plan::modes::{self, Link, Plan, Planner, Profile};
 use crate::size::Size;
@@ -109,16 +109,16 @@ impl Shadow {
         Ok(())
     }
 
-    /// Where kernels see a parameter in its layer's device buffer, as a number; `None` if the layer
-    /// is never copied. There is something to see while the layer is entered.
-    pub fn address(&self, layer: usize, parameter: usize) -> Result<Option<usize>> {
+    /// Where kernels see a parameter in its layer's device buffer; `None` if the layer is never
+    /// copied. There is something to see while the layer is entered.
+    pub fn sight(&self, layer: usize, parameter: usize) -> Result<Option<Sight>> {
         let course = self.course()?;
         let placed = course.inner().layer(layer)?;
         if parameter >= placed.slices.parameters.len() {
             let message = format!("{} has no parameter {parameter}", course.inner().name(layer));
             return Err(Error::invalid(message));
         }
-        Ok(placed.addresses.get(parameter).copied())
+        Ok(placed.sights.get(parameter).cloned())
     }
 
     /// An iteration begins: copies set off. Does nothing within one.
