@@ -390,6 +390,25 @@ def test_what_takes_no_steps_is_told_by_name() -> None:
         step(torch.ones(4, 8)[:, ::2], ones)
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("shape", [(400, 8), (8, 4), (2, 8)])
+def test_a_gradient_of_another_shape_is_told_before_any_of_it_is_read(
+    shape: tuple[int, ...], dtype: torch.dtype, state: str
+) -> None:
+    parameter = nn.Parameter(torch.zeros(4, 8, dtype=dtype))
+    optimizer = ferry.optim.AdamW([("words", parameter)], state=state)
+    parameter.grad = torch.ones_like(parameter)
+    parameter.data = torch.zeros(shape, dtype=dtype)
+    told = rf"gradient of words is of shape \(4, 8\), the parameter of \({shape[0]}, {shape[1]}\)"
+    with pytest.raises(ferry.InvalidInput, match=told):
+        optimizer.step()
+    assert not parameter.any()
+    optimizer.zero_grad()
+    parameter.grad = torch.ones_like(parameter)
+    optimizer.step()
+    assert parameter.all()
+
+
 def test_options_that_are_missing_are_told(tmp_path: Path) -> None:
     params = parameters()
     with pytest.raises(ferry.Unsupported, match="amsgrad"):
