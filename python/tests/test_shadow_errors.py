@@ -157,6 +157,26 @@ def test_a_scaler_is_told() -> None:
         scaler.step(optimizer)
 
 
+def test_a_closure_is_told_before_it_is_called() -> None:
+    model, optimizer = on_arrival()
+    before = copy.deepcopy(model.state_dict())
+
+    def closure() -> float:
+        raise AssertionError("it would be stepped twice")
+
+    with pytest.raises(ferry.InvalidInput, match=r'step\(\) is given a closure.*update="step"'):
+        optimizer.step(closure)
+    assert all(map(torch.equal, before.values(), model.state_dict().values()))
+    loop(model, optimizer, vectors, 2)
+
+
+def test_a_closure_is_told_where_arrival_is_asked_for_and_not_decided_yet() -> None:
+    model, optimizer = shadow(update="arrival")
+    assert model.report().stage == "discovering"
+    with pytest.raises(ferry.InvalidInput, match=r'step\(\) is given a closure.*update="step"'):
+        optimizer.step(closure=lambda: backward(model, optimizer))
+
+
 def test_optimizers_that_can_not_update_on_arrival_are_told(tmp_path: Any) -> None:
     model = mlp()
     sgd = torch.optim.SGD(model.parameters(), lr=0.1)

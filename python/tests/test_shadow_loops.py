@@ -464,6 +464,28 @@ def test_clipping_behind_the_counter_leaves_updates_to_step_too() -> None:
     assert report_of(compared(mlp, vectors, run=run)).update == "step"
 
 
+@pytest.mark.parametrize("named", [False, True])
+def test_a_closure_leaves_updates_to_step(named: bool) -> None:
+    def run(model: nn.Module, optimizer: Any, batch: Batches, steps: int) -> list[float]:
+        losses = []
+        for step in range(steps):
+
+            def closure(step: int = step) -> torch.Tensor:
+                x, y = batch(step)
+                optimizer.zero_grad()
+                loss = functional.cross_entropy(model(x), y)
+                loss.backward()
+                return loss
+
+            loss = optimizer.step(closure=closure) if named else optimizer.step(closure)
+            losses.append(loss.item())
+        return losses
+
+    report = report_of(compared(mlp, vectors, run=run, steps=12))
+    assert (report.stage, report.update) == ("planned", "step")
+    assert report.update_why == "step() is given a closure"
+
+
 def test_a_grad_scaler_leaves_updates_to_step() -> None:
     def run(model: nn.Module, optimizer: Any, batch: Batches, steps: int) -> list[float]:
         scaler, losses = torch.amp.GradScaler("cpu", init_scale=2.0**10), []

@@ -224,8 +224,11 @@ class Updates:
         decoupled = isinstance(self._optimizer, AdamW)
         return [settings_of(group, decoupled) for group in self._optimizer.param_groups]
 
-    def _before_step(self, *_: Any) -> None:
+    def _before_step(self, _: Any, given: tuple[Any, ...], named: dict[str, Any]) -> None:
         self._steps_now()
+        if any(closure is not None for closure in (*given[1:], named.get("closure"))):
+            # It is called after this, so what its backward had updated would be stepped again.
+            self._object_to_closure()
         bits = _sampled if self.on_arrival else _summed
         if any(not n.is_untouched(slot.parameter, bits) for slot, n in self._notes.items()):
             self.object("gradients are changed between backward and step()")
@@ -241,6 +244,13 @@ class Updates:
             self._engine.finish_updates()
             for slot in self._updated:
                 self._held[slot], slot.parameter.grad = slot.parameter.grad, None
+
+    def _object_to_closure(self) -> None:
+        why = "step() is given a closure"
+        if self.wants_arrival:
+            # Also before it is decided, which may be in the closure's forward.
+            refuse(why)
+        self.object(why)
 
     def _after_step(self, *_: Any) -> None:
         for slot, gradient in self._held.items():
