@@ -386,6 +386,27 @@ def test_gradients_add_up_over_several_backwards(gradient: str, to_none: bool) -
     assert report_of(mine).update == "step"
 
 
+@PLACES
+def test_gradients_that_are_asked_for_leave_those_that_add_up_alone(gradient: str) -> None:
+    def run(model: nn.Module, optimizer: Any, batch: Batches, steps: int) -> list[float]:
+        parameters, seen = list(model.parameters()), []
+        for step in range(steps):
+            x, y = batch(step)
+            optimizer.zero_grad()
+            functional.cross_entropy(model(x), y).backward()
+            asked = torch.autograd.grad(model(x).square().sum(), parameters)
+            seen += [found.sum().item() for found in asked]
+            seen += [parameter.grad.sum().item() for parameter in parameters]
+            functional.cross_entropy(model(x), y).backward()
+            optimizer.step()
+            torch.autograd.grad(model(x).square().sum(), parameters[2:4])
+            seen += [parameter.grad.sum().item() for parameter in parameters]
+        return seen
+
+    mine = compared(mlp, vectors, run=run, steps=8, gradient=gradient, update="step")
+    assert report_of(mine).stage == "planned"
+
+
 def test_gradients_that_somebody_keeps_stay_as_they_are() -> None:
     def run(model: nn.Module, optimizer: Any, batch: Batches, steps: int) -> list[float]:
         kept: list[Any] = []

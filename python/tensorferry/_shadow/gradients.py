@@ -64,11 +64,16 @@ class Gradients:
             self._wait(layer)
         for slot in handed:
             slot.parameter.grad = self._collected(slot)
+        # ``torch.autograd.grad`` accumulates nothing, though hooks before that are called.
+        self._put_back()
 
     def abandon(self) -> None:
         """Backward has failed: what was set aside is there again."""
         self._handed.clear()
         self._seen.clear()
+        self._put_back()
+
+    def _put_back(self) -> None:
         for slot, gradient in self._aside.items():
             if slot.parameter.grad is None:
                 slot.parameter.grad = gradient
