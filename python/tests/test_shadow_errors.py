@@ -381,6 +381,82 @@ def test_training_goes_on_after_a_copy_has_failed(
     assert losses == plain.losses
 
 
+class Interrupted(Failing):
+    """An engine whose last waits of a backward are interrupted."""
+
+    at: str | None = None
+
+    def leave(self, layer: int, is_backward: bool) -> float:
+        if Interrupted.at == "leave" and is_backward and layer == 0:
+            Interrupted.at = None
+            raise KeyboardInterrupt
+        return self._engine.leave(layer, is_backward)
+
+    def arrived(self, layer: int) -> float:
+        if Interrupted.at == "arrived" and layer == 0:
+            Interrupted.at = None
+            raise KeyboardInterrupt
+        return self._engine.arrived(layer)
+
+    def end(self) -> None:
+        if Interrupted.at == "end":
+            Interrupted.at = None
+            raise KeyboardInterrupt
+        self._engine.end()
+
+
+@pytest.mark.parametrize("at", ["leave", "arrived", "end"])
+def test_a_backward_that_is_interrupted_at_its_end_leaves_the_next_one_alone(
+    at: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plain = trained(mlp, vectors, steps=12)
+    monkeypatch.setattr(_lib, "Shadow", Interrupted)
+    model, optimizer = shadow(_planning=forced(["gfgb", "dha", "dfgb"], "device"), update="step")
+    torch.manual_seed(1)
+    losses = loop(model, optimizer, vectors, 6)
+    Interrupted.at = at
+    with pytest.raises(KeyboardInterrupt):
+        backward(model, optimizer)
+    with pytest.raises(ferry.InvalidInput, match="last backward has failed"):
+        optimizer.step()
+    losses += loop(model, optimizer, lambda step: vectors(6 + step), 6)
+    assert losses == plain.losses
+
+
+def test_what_has_arrived_of_a_layer_when_backward_fails_is_not_updated_by_the_next_one() -> None:
+    class Turned(nn.Module):
+        """Gets the gradient of its shift first, or that of its scale."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.scale, self.shift = nn.Parameter(torch.ones(4)), nn.Parameter(torch.zeros(4))
+            self.fails = False
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            if not self.fails:
+                return (x + self.shift) * self.scale
+            scaled = x * self.scale
+            scaled.register_hook(fail)
+            return scaled + self.shift
+
+    def fail(_: torch.Tensor) -> None:
+        raise KeyError("on purpose")
+
+    def make() -> nn.Module:
+        return nn.Sequential(nn.Linear(16, 4), Turned())
+
+    plain = trained(make, vectors, steps=12)
+    model, optimizer = shadow(make, _planning=forced(["gfgb"], "device"), update="arrival")
+    torch.manual_seed(1)
+    losses = loop(model, optimizer, vectors, 6)
+    model.module[1].fails = True
+    with pytest.raises(KeyError, match="on purpose"):
+        backward(model, optimizer)
+    model.module[1].fails = False
+    losses += loop(model, optimizer, lambda step: vectors(6 + step), 6)
+    assert losses == plain.losses
+
+
 def test_a_report_is_a_table_and_json() -> None:
     model, optimizer = shadow(Gpt, gradient_reserve=0.5)
     assert model.report().stage == "discovering"

@@ -259,6 +259,7 @@ class Runtime:
         with suppress(Error):
             self._end()
         self._gradients.abandon()
+        self.updates.backward_failed()
 
     def forget_updates(self) -> None:
         """Parameters are loaded: what was a step ahead is no more."""

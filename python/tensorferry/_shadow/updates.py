@@ -153,6 +153,10 @@ class Updates:
         self._missing.clear()
         self._backwards = 0
 
+    def backward_failed(self) -> None:
+        """What has arrived of a layer counts for nothing in the next one."""
+        self._missing.clear()
+
     def backward_ended(self) -> None:
         """Gradients are there, and the loop may do with them what it likes."""
         self._backwards += 1
