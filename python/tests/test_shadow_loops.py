@@ -407,6 +407,47 @@ def test_gradients_that_are_asked_for_leave_those_that_add_up_alone(gradient: st
     assert report_of(mine).stage == "planned"
 
 
+class Nothing(torch.autograd.Function):
+    """Has no gradient for its second argument."""
+
+    @staticmethod
+    def forward(_: Any, x: torch.Tensor, __: torch.Tensor) -> torch.Tensor:
+        return x * 2
+
+    @staticmethod
+    def backward(_: Any, slope: torch.Tensor) -> tuple[torch.Tensor, None]:
+        return slope * 2, None
+
+
+@PLACES
+def test_a_gradient_that_a_backward_does_not_make_stays_as_it_was(gradient: str) -> None:
+    class Sometimes(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.first, self.last = nn.Linear(16, 4), nn.Linear(4, 4)
+            self.calls = 0
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            self.calls += 1
+            found: torch.Tensor = self.last(self.first(x))
+            if self.calls % 2:
+                return found * self.last.bias
+            return Nothing.apply(found.detach() + self.first(x), self.last.bias)
+
+    def run(model: nn.Module, optimizer: Any, batch: Batches, steps: int) -> list[float]:
+        seen = []
+        for step in range(steps):
+            x, y = batch(step)
+            functional.cross_entropy(model(x), y).backward()
+            seen += [parameter.grad.sum().item() for parameter in model.parameters()]
+            if step % 2:
+                optimizer.step()
+                optimizer.zero_grad()
+        return seen
+
+    compared(Sometimes, vectors, run=run, steps=12, gradient=gradient, update="step")
+
+
 def test_gradients_that_somebody_keeps_stay_as_they_are() -> None:
     def run(model: nn.Module, optimizer: Any, batch: Batches, steps: int) -> list[float]:
         kept: list[Any] = []
@@ -670,6 +711,54 @@ def test_a_backward_that_fails_leaves_the_next_one_alone() -> None:
         return losses
 
     compared(mlp, vectors, run=run, steps=24, update="step")
+
+
+@PLACES
+@pytest.mark.parametrize("asked", [False, True])
+def test_gradients_that_are_set_to_none_after_a_failed_backward_stay_away(
+    gradient: str, asked: bool
+) -> None:
+    def fail(_: torch.Tensor) -> None:
+        raise KeyError("on purpose")
+
+    def run(model: nn.Module, optimizer: Any, batch: Batches, steps: int) -> list[float]:
+        losses = []
+        for step in range(steps):
+            x, y = batch(step)
+            model(x).sum().backward()
+            x.requires_grad_().register_hook(fail)
+            loss = functional.cross_entropy(model(x), y)
+            with pytest.raises(KeyError, match="on purpose"):
+                if asked:
+                    torch.autograd.grad(loss, [*model.parameters(), x])
+                else:
+                    loss.backward()
+            optimizer.zero_grad()
+            functional.cross_entropy(model(x.detach()), y).backward()
+            losses += [parameter.grad.sum().item() for parameter in model.parameters()]
+            optimizer.step()
+            optimizer.zero_grad()
+        return losses
+
+    compared(mlp, vectors, run=run, steps=12, gradient=gradient, update="step")
+
+
+def test_gradients_are_what_they_were_after_a_backward_that_fails() -> None:
+    torch.manual_seed(0)
+    model = mlp()
+    optimizer = ours(model)
+    shadow = shadowed(_planning=forced(MIXED, "device"), update="step")(model, optimizer)
+    loop(shadow, optimizer, vectors, 6)
+    before = [parameter.grad.clone() for parameter in model.parameters()]
+    x = vectors(0)[0].requires_grad_()
+
+    def fail(_: torch.Tensor) -> None:
+        raise KeyError("on purpose")
+
+    x.register_hook(fail)
+    with pytest.raises(KeyError, match="on purpose"):
+        shadow(x).sum().backward()
+    assert all(map(torch.equal, before, (parameter.grad for parameter in model.parameters())))
 
 
 def test_in_place_changes_between_forward_and_backward_are_errors_as_in_torch() -> None:
