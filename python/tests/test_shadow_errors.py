@@ -83,6 +83,61 @@ def test_gradients_that_are_gone_before_a_step_are_told() -> None:
         optimizer.step()
 
 
+def decayed(parameter: torch.Tensor) -> None:
+    with torch.no_grad():
+        parameter.mul_(0.5)
+
+
+def assigned(parameter: torch.Tensor) -> None:
+    parameter.data = parameter.data * 0.5
+
+
+@pytest.mark.parametrize("change", [decayed, assigned])
+def test_changed_parameters_are_told(change: Callable[[torch.Tensor], None]) -> None:
+    model, optimizer = on_arrival()
+    backward(model, optimizer)
+    change(model.module[2].weight)
+    with pytest.raises(ferry.InvalidInput, match=r"parameters are changed .*update=\"step\""):
+        optimizer.step()
+
+
+def test_parameters_that_are_assigned_before_backward_are_told() -> None:
+    model, optimizer = on_arrival()
+    optimizer.zero_grad()
+    loss = model(vectors(0)[0]).sum()
+    assigned(model.module[2].weight)
+    with pytest.raises(ferry.InvalidInput, match="assigned between forward and backward"):
+        loss.backward()
+
+
+def test_a_hook_before_step_that_comes_later_is_told() -> None:
+    model, optimizer = on_arrival()
+    optimizer.register_step_pre_hook(lambda *_: None)
+    backward(model, optimizer)
+    with pytest.raises(ferry.InvalidInput, match=r"hooks that run before step\(\)"):
+        optimizer.step()
+
+
+def test_an_optimizers_state_dict_between_backward_and_step_is_told() -> None:
+    model, optimizer = on_arrival()
+    backward(model, optimizer)
+    with pytest.raises(ferry.InvalidInput, match=r"optimizer's state_dict\(\) comes after backw"):
+        optimizer.state_dict()
+    optimizer.step()
+    optimizer.state_dict()
+
+
+def test_a_forward_of_a_part_between_backward_and_step_is_told() -> None:
+    model, optimizer = on_arrival()
+    backward(model, optimizer)
+    with pytest.raises(ferry.InvalidInput, match="a part of the model comes after backward and"):
+        model.module[0](vectors(0)[0])
+    with pytest.raises(ferry.InvalidInput, match="a part of the model comes after backward and"):
+        model.module(vectors(0)[0])
+    optimizer.step()
+    model.module[0](vectors(0)[0])
+
+
 def test_another_learning_rate_is_told() -> None:
     model, optimizer = on_arrival()
     backward(model, optimizer)

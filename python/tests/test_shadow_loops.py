@@ -526,6 +526,27 @@ def test_clipping_behind_the_counter_leaves_updates_to_step_too() -> None:
     assert report_of(compared(mlp, vectors, run=run)).update == "step"
 
 
+@pytest.mark.parametrize("counted", [False, True])
+def test_decaying_parameters_before_step_leaves_updates_to_it(counted: bool) -> None:
+    def run(model: nn.Module, optimizer: Any, batch: Batches, steps: int) -> list[float]:
+        losses = []
+        for step in range(steps):
+            x, y = batch(step)
+            loss = functional.cross_entropy(model(x), y)
+            optimizer.zero_grad()
+            loss.backward()
+            with torch.no_grad():
+                for parameter in model.parameters():
+                    (parameter if counted else parameter.data).mul_(0.9)
+            optimizer.step()
+            losses.append(loss.item())
+        return losses
+
+    report = report_of(compared(mlp, vectors, run=run, steps=12))
+    assert report.update == "step"
+    assert report.update_why == "parameters are changed between backward and step()"
+
+
 @pytest.mark.parametrize("named", [False, True])
 def test_a_closure_leaves_updates_to_step(named: bool) -> None:
     def run(model: nn.Module, optimizer: Any, batch: Batches, steps: int) -> list[float]:

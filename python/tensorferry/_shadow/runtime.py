@@ -186,6 +186,7 @@ class Runtime:
     def _before_module(self, module: nn.Module, arguments: tuple[Any, ...]) -> None:
         recomputed = current_task() >= 0
         if not (self._inside or recomputed):
+            self.updates.refuse_unstepped("a forward of a part of the model")
             return
         self.stages.note_call(module)
         layer = self.course.of_module.get(module)
