@@ -362,6 +362,17 @@ def test_close_gives_plain_tensors_back() -> None:
     assert losses == plain.losses
 
 
+def test_close_keeps_weights_that_were_assigned() -> None:
+    model, optimizer = shadow(_planning=forced(["gfgb", "dha"], "device"))
+    loop(model, optimizer, vectors, 6)
+    averaged = nn.utils.parameters_to_vector(model.parameters()).detach() * 0.5
+    nn.utils.vector_to_parameters(averaged, model.parameters())
+    module = model.module
+    model.close()
+    assert torch.equal(nn.utils.parameters_to_vector(module.parameters()), averaged)
+    loop(module, optimizer, vectors, 1)
+
+
 def test_names_and_attributes_are_the_models() -> None:
     model, _ = shadow(Gpt)
     inner = model.module

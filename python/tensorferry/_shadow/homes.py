@@ -119,7 +119,9 @@ class Homes:
     def give_back(self) -> None:
         """Parameters and gradients as plain tensors."""
         for slot in self.slots:
-            slot.parameter.data = slot.now.clone()
+            # What somebody has put in the parameter's place since the last forward stays.
+            if slot.parameter.data_ptr() == slot.now.data_ptr():
+                slot.parameter.data = slot.now.clone()
             gradient = slot.parameter.grad
             if gradient is not None:
                 gradient.data = gradient.clone()
