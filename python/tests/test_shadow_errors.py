@@ -310,6 +310,22 @@ def test_models_that_can_not_be_wrapped_are_told() -> None:
     overlapping = nn.Linear(2, 2)
     overlapping.weight.data = torch.zeros(2).expand(2, 2)
     refused(overlapping, "view with gaps")
+    untied = nn.Sequential(nn.Embedding(4, 2), nn.Linear(2, 4))
+    untied[1].weight = nn.Parameter(untied[0].weight.data)
+    refused(untied, r"0\.weight and 1\.weight .* share memory.*tie them", ferry.InvalidInput)
+    untied[1].weight = nn.Parameter(untied[0].weight.data[3:].expand(1, 2))
+    refused(untied, r"0\.weight and 1\.weight .* share memory", ferry.InvalidInput)
+
+
+def test_parameters_that_lie_side_by_side_are_not_taken_for_tied() -> None:
+    def make() -> nn.Module:
+        model = mlp()
+        flat = nn.utils.parameters_to_vector(model.parameters()).detach()
+        nn.utils.vector_to_parameters(flat, model.parameters())
+        return model
+
+    plain = trained(make, vectors, steps=6)
+    assert_same(trained(make, vectors, shadowed(), steps=6), plain)
 
 
 def test_a_model_is_wrapped_once() -> None:
