@@ -460,6 +460,56 @@ def test_gradients_that_somebody_keeps_stay_as_they_are() -> None:
     compared(mlp, vectors, run=run, steps=8)
 
 
+KEEPERS: dict[str, Callable[[Any], Any]] = {
+    "itself": lambda gradient: gradient,
+    "detached": lambda gradient: gradient.detach(),
+    "data": lambda gradient: gradient.data,
+    "view": lambda gradient: gradient.view(-1),
+    "array": lambda gradient: gradient.numpy(),
+}
+
+
+@pytest.mark.parametrize("keep", KEEPERS.values(), ids=KEEPERS)
+@pytest.mark.parametrize("backwards", [1, 2])
+def test_views_of_gradients_that_somebody_keeps_are_what_they_are_in_torch(
+    keep: Callable[[Any], Any], backwards: int
+) -> None:
+    def run(model: nn.Module, optimizer: Any, batch: Batches, steps: int) -> list[float]:
+        kept: list[Any] = []
+        for step in range(steps):
+            x, y = batch(step)
+            optimizer.zero_grad()
+            for _ in range(backwards):
+                functional.cross_entropy(model(x), y).backward()
+                if step % 2:
+                    kept += [keep(parameter.grad) for parameter in model.parameters()]
+            optimizer.step()
+            if step == steps // 2:
+                kept, seen = [], [float(each.sum()) for each in kept]
+        return seen + [float(each.sum()) for each in kept]
+
+    mine = compared(mlp, vectors, run=run, steps=12)
+    assert report_of(mine).update == ("arrival" if backwards == 1 else "step")
+
+
+@pytest.mark.parametrize("update", ["arrival", "step"])
+def test_gradients_that_nobody_keeps_lie_where_they_arrived(update: str) -> None:
+    mine = trained(mlp, vectors, shadowed(update=update), steps=8)
+    assert isinstance(mine.model, ferry.ShadowModel)
+    slots = mine.model._runtime._homes.slots
+    for _ in range(3):
+        loop(mine.model, mine.optimizer, vectors, 1)
+        for slot in slots:
+            assert slot.parameter.grad.data_ptr() == slot.landing.data_ptr()
+    if update == "step":
+        spares = set()
+        for _ in range(3):
+            mine.model(vectors(0)[0]).sum().backward()
+            spares.add(slots[0].parameter.grad.data_ptr())
+            loop(mine.model, mine.optimizer, vectors, 1)
+        assert len(spares) == 1
+
+
 def test_a_graph_that_is_kept_goes_backward_twice() -> None:
     def run(model: nn.Module, optimizer: Any, batch: Batches, steps: int) -> list[float]:
         losses = []

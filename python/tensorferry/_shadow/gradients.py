@@ -108,9 +108,10 @@ class Gradients:
             self._land(slot)
         elif parameter.grad is not None:
             self._updates.object("gradients add up, or are set to zero instead of None", slot)
-        if parameter.grad is None:
-            slot.clear_landing()
-        else:
+        if not slot.clear_landing():
+            # torch makes this one, in memory of its own or where the one before is.
+            return
+        if parameter.grad is not None:
             slot.set_aside(parameter.grad)
         self._hide(slot)
 

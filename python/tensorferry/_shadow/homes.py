@@ -32,10 +32,13 @@ class Slot:
         self.landing: torch.Tensor | None = None
         """Where its gradient arrives."""
         self.landing_slice: Slice = (home, 0, 0)
+        self._landing_uses = 0
+        """By us."""
         self.given: torch.Tensor | None = None
         """The gradient that was handed out last, which lies in the landing."""
         self.spare: torch.Tensor | None = None
         """Memory for a gradient that adds up."""
+        self._spare_uses = 0
 
     def move_in(self) -> None:
         """Copies the parameter to its home and points it there."""
@@ -63,20 +66,39 @@ class Slot:
             )
         self.move_in()
 
-    def clear_landing(self) -> None:
-        """Lets those who still hold an earlier gradient keep it."""
+    def land_at(self, home: _lib.Home, offset: int) -> None:
+        """From now on its gradient arrives there."""
+        self.landing = viewed(home, offset, self.parameter)
+        self.landing_slice = (home, offset, self.nbytes)
+        self._landing_uses = uses(self.landing)
+        self.given = None
+
+    def clear_landing(self) -> bool:
+        """Whether the next gradient may land: not while somebody has views of an earlier one."""
+        assert self.landing is not None
         given, self.given = self.given, None
-        # One is this name, one the argument.
-        if given is not None and sys.getrefcount(given) > 2 and self._has_landed(given):
-            given.data = given.clone()
+        gradient = self.parameter.grad
+        if given is not None and given is not gradient and self._has_landed(given):
+            # One is this name, one the argument.
+            if sys.getrefcount(given) > 2:
+                given.data = given.clone()
+        del given
+        own = gradient is not None and self._has_landed(gradient)
+        return uses(self.landing) == self._landing_uses + own
 
     def set_aside(self, gradient: torch.Tensor) -> None:
         """Takes a gradient that is to be added to out of the landing."""
-        if self._has_landed(gradient):
-            if self.spare is None or self.spare.stride() != gradient.stride():
-                self.spare = torch.empty_like(gradient)
-            gradient.data = self.spare.copy_(gradient)
-            self.given = None
+        if not self._has_landed(gradient):
+            return
+        spare = self.spare
+        if (
+            spare is None
+            or spare.stride() != gradient.stride()
+            or uses(spare) != self._spare_uses  # Somebody keeps an earlier gradient.
+        ):
+            self.spare = spare = torch.empty_like(gradient)
+            self._spare_uses = uses(spare)
+        gradient.data = spare.copy_(gradient)
 
     def _has_landed(self, gradient: torch.Tensor) -> bool:
         landing = self.landing
@@ -106,9 +128,7 @@ class Homes:
         offsets, total = laid_out(slot.nbytes for slot in wanting)
         memory = self._engine.home(max(total, ALIGNMENT))
         for slot, offset in zip(wanting, offsets, strict=True):
-            slot.landing = viewed(memory, offset, slot.parameter)
-            slot.landing_slice = (memory, offset, slot.nbytes)
-            slot.given = None
+            slot.land_at(memory, offset)
 
     def take_back(self) -> None:
         """Points every parameter to its home, adopting what others have put in its place."""
@@ -132,6 +152,11 @@ def viewed(home: _lib.Home, offset: int, like: torch.Tensor) -> torch.Tensor:
     with torch.inference_mode(False):
         flat = torch.frombuffer(home, dtype=like.dtype, count=like.numel(), offset=offset)
         return flat.as_strided(like.shape, like.stride())
+
+
+def uses(tensor: torch.Tensor) -> int:
+    """How many use a tensor's memory: itself, its views, arrays on them."""
+    return int(torch._C._storage_Use_Count(tensor.untyped_storage()._cdata))
 
 
 def laid_out(sizes: Iterable[int]) -> tuple[list[int], int]:
