@@ -337,6 +337,37 @@ def test_two_forwards_before_a_backward() -> None:
     compared(mlp, vectors, run=run, steps=20)
 
 
+def copied(parameters: list[Any]) -> None:
+    for parameter in parameters:
+        parameter.data.copy_(parameter.data * 0.5)
+
+
+def assigned(parameters: list[Any]) -> None:
+    averaged = nn.utils.parameters_to_vector(parameters).detach() * 0.5
+    nn.utils.vector_to_parameters(averaged, parameters)
+
+
+@pytest.mark.parametrize("change", [copied, assigned])
+@pytest.mark.parametrize("modes", [MIXED, ["gfgb"]])
+def test_weights_that_are_changed_between_two_forwards_are_seen_by_the_second(
+    change: Callable[[list[Any]], None], modes: list[str]
+) -> None:
+    def run(model: nn.Module, optimizer: Any, batch: Batches, steps: int) -> list[float]:
+        losses = []
+        for step in range(steps):
+            x, y = batch(step)
+            first = model(x)
+            change(list(model.parameters()))
+            second = model(x)
+            losses += [first.sum().item(), second.sum().item()]
+            optimizer.zero_grad()
+            functional.cross_entropy(second, y).backward()
+            optimizer.step()
+        return losses
+
+    compared(mlp, vectors, run=run, steps=12, modes=modes)
+
+
 def test_two_backwards_after_two_forwards() -> None:
     def run(model: nn.Module, optimizer: Any, batch: Batches, steps: int) -> list[float]:
         losses = []

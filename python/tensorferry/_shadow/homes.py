@@ -12,6 +12,9 @@ from tensorferry._errors import InvalidInput
 
 ALIGNMENT = 64
 """Of each tensor: what vector instructions like."""
+SAMPLES = 8
+"""Words of a parameter that tell whether somebody changed it behind its counter."""
+WORD = 4
 
 Slice = tuple[_lib.Home, int, int]
 
@@ -119,6 +122,16 @@ class Homes:
         self.of = {slot.parameter: slot for slot in self.slots}
         for slot in self.slots:
             slot.move_in()
+        self._words = torch.frombuffer(memory, dtype=torch.int32)
+        self._samples = _samples(zip(offsets, self.slots, strict=True))
+
+    def versions(self) -> int:
+        """Changes to parameters, as torch counts them."""
+        return sum(slot.parameter._version for slot in self.slots)
+
+    def sampled(self) -> torch.Tensor:
+        """Some elements of each: a parameter that is another shows in any of them."""
+        return self._words[self._samples]
 
     def make_landings(self) -> None:
         """A place for the gradient of each parameter that has one."""
@@ -130,11 +143,12 @@ class Homes:
         for slot, offset in zip(wanting, offsets, strict=True):
             slot.land_at(memory, offset)
 
-    def take_back(self) -> None:
-        """Points every parameter to its home, adopting what others have put in its place."""
-        for slot in self.slots:
-            if not slot.is_home():
-                slot.adopt()
+    def take_back(self) -> bool:
+        """Points every parameter to its home; whether others had put something in its place."""
+        away = [slot for slot in self.slots if not slot.is_home()]
+        for slot in away:
+            slot.adopt()
+        return bool(away)
 
     def give_back(self) -> None:
         """Parameters and gradients as plain tensors."""
@@ -152,6 +166,15 @@ def viewed(home: _lib.Home, offset: int, like: torch.Tensor) -> torch.Tensor:
     with torch.inference_mode(False):
         flat = torch.frombuffer(home, dtype=like.dtype, count=like.numel(), offset=offset)
         return flat.as_strided(like.shape, like.stride())
+
+
+def _samples(placed: Iterable[tuple[int, Slot]]) -> torch.Tensor:
+    """Words of the homes' memory, some of each."""
+    found: list[int] = []
+    for offset, slot in placed:
+        first, count = offset // WORD, max(slot.nbytes // WORD, 1)
+        found += range(first, first + count, max(count // SAMPLES, 1))
+    return torch.tensor(found, dtype=torch.int64)
 
 
 def uses(tensor: torch.Tensor) -> int:
