@@ -829,12 +829,9 @@ def test_gradients_that_are_set_to_none_after_a_failed_backward_stay_away(
             x, y = batch(step)
             model(x).sum().backward()
             x.requires_grad_().register_hook(fail)
-            loss = functional.cross_entropy(model(x), y)
+            loss, wanted = functional.cross_entropy(model(x), y), [*model.parameters(), x]
             with pytest.raises(KeyError, match="on purpose"):
-                if asked:
-                    torch.autograd.grad(loss, [*model.parameters(), x])
-                else:
-                    loss.backward()
+                torch.autograd.grad(loss, wanted) if asked else loss.backward()
             optimizer.zero_grad()
             functional.cross_entropy(model(x.detach()), y).backward()
             losses += [parameter.grad.sum().item() for parameter in model.parameters()]
@@ -860,7 +857,8 @@ def test_gradients_are_what_they_were_after_a_backward_that_fails() -> None:
     x.register_hook(fail)
     with pytest.raises(KeyError, match="on purpose"):
         shadow(x).sum().backward()
-    assert all(map(torch.equal, before, (parameter.grad for parameter in model.parameters())))
+    after: list[Any] = [parameter.grad for parameter in model.parameters()]
+    assert all(map(torch.equal, before, after))
 
 
 def test_in_place_changes_between_forward_and_backward_are_errors_as_in_torch() -> None:

@@ -81,9 +81,10 @@ class Slot:
         assert self.landing is not None
         given, self.given = self.given, None
         gradient = self.parameter.grad
-        if given is not None and given is not gradient and self._has_landed(given):
+        if given is not None and given is not gradient:
             # One is this name, one the argument.
-            if sys.getrefcount(given) > 2:
+            is_kept = sys.getrefcount(given) > 2
+            if is_kept and self._has_landed(given):
                 given.data = given.clone()
         del given
         own = gradient is not None and self._has_landed(gradient)

@@ -2,8 +2,8 @@
 
 On arrival a layer takes its step during backward, and ``step()`` only waits for the last of them
 and takes what is left. That is the same only if nobody does anything to gradients, parameters or
-settings between the two; so ``"auto"`` watches the first iterations and chooses, and from then on whatever
-would make a difference is an error.
+settings between the two; so ``"auto"`` watches the first iterations and chooses, and from then on
+what is seen to make a difference is an error.
 """
 
 from __future__ import annotations
