@@ -35,7 +35,7 @@ from torch.autograd.graph import increment_version
 from tensorferry._errors import Unsupported
 from tensorferry._optim.keeper import InMemory, Keeper, OnDisk, Report, keeper_of, plain
 from tensorferry._optim.step import Moving, name_of, refuse_unsupported, settings_of
-from tensorferry._optim.tensors import check_parameter, gradient_of, is_plain
+from tensorferry._optim.tensors import check_parameter, gradient_of, is_plain, refuse_shape
 
 if TYPE_CHECKING:
     from torch.optim.optimizer import ParamsT
@@ -114,6 +114,8 @@ class _Fused(torch.optim.Optimizer):
                 gradient = parameter.grad
                 if gradient is None:
                     continue
+                if gradient.shape != parameter.shape:
+                    refuse_shape(parameter, gradient, name_of(number, place, names))
                 if not (is_plain(parameter) and is_plain(gradient)):
                     name = name_of(number, place, names)
                     check_parameter(parameter, name)

@@ -390,6 +390,25 @@ def test_what_takes_no_steps_is_told_by_name() -> None:
         step(torch.ones(4, 8)[:, ::2], ones)
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("shape", [(400, 8), (8, 4), (2, 8)])
+def test_a_gradient_of_another_shape_is_told_before_any_of_it_is_read(
+    shape: tuple[int, ...], dtype: torch.dtype, state: str
+) -> None:
+    parameter = nn.Parameter(torch.zeros(4, 8, dtype=dtype))
+    optimizer = ferry.optim.AdamW([("words", parameter)], state=state)
+    parameter.grad = torch.ones_like(parameter)
+    parameter.data = torch.zeros(shape, dtype=dtype)
+    told = rf"gradient of words is of shape \(4, 8\), the parameter of \({shape[0]}, {shape[1]}\)"
+    with pytest.raises(ferry.InvalidInput, match=told):
+        optimizer.step()
+    assert not parameter.any()
+    optimizer.zero_grad()
+    parameter.grad = torch.ones_like(parameter)
+    optimizer.step()
+    assert parameter.all()
+
+
 def test_options_that_are_missing_are_told(tmp_path: Path) -> None:
     params = parameters()
     with pytest.raises(ferry.Unsupported, match="amsgrad"):
@@ -535,9 +554,14 @@ print("ready", flush=True)
 for step in range(10**9):
     for parameter in params:
         parameter.grad = torch.full_like(parameter, float(step % 7))
+    sys.stdin.readline()
     optimizer.step()
     print(step + 1, flush=True)
 """
+
+
+KILLS_MIN, KILLS_MAX = 5, 20
+"""Until one of them comes in the middle of a step."""
 
 
 def reference_after(steps: int) -> list[nn.Parameter]:
@@ -550,46 +574,66 @@ def reference_after(steps: int) -> list[nn.Parameter]:
     return params
 
 
-def test_a_process_that_is_killed_leaves_a_whole_state_or_one_that_is_refused(
+def step_and_kill(directory: Path, steps: int, share: float) -> None:
+    """Kills a process after so many steps and, if any, a share of the next one's time."""
+    child = subprocess.Popen(
+        [sys.executable, "-c", CHILD, str(directory)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    with child:
+        assert child.stdin is not None
+        assert child.stdout is not None
+        assert child.stdout.readline() == "ready\n"
+        for step in range(steps):
+            began = time.perf_counter()
+            print(file=child.stdin, flush=True)
+            assert child.stdout.readline() == f"{step + 1}\n"
+        if share:
+            seconds = time.perf_counter() - began
+            print(file=child.stdin, flush=True)
+            time.sleep(seconds * share)
+        child.send_signal(signal.SIGKILL)
+
+
+def resumed_after_kill(directory: Path) -> int | None:
+    """The steps of a state that goes on as if nothing had happened; None if it is refused."""
+    params = [nn.Parameter(torch.zeros(1500, 1000)), nn.Parameter(torch.zeros(10))]
+    try:
+        optimizer = resumed(params, directory)
+    except ferry.Corrupt as error:
+        assert "middle of a step" in str(error)  # noqa: PT017
+        return None
+    steps = int(optimizer.state[params[0]]["step"])
+    with torch.no_grad():
+        for target, source in zip(params, reference_after(steps), strict=True):
+            target.copy_(source)
+            target.grad = torch.full_like(target, float(steps % 7))
+    optimizer.step()
+    assert all(map(torch.equal, params, reference_after(steps + 1)))
+    return steps
+
+
+def test_a_process_that_is_killed_between_steps_leaves_a_whole_state(tmp_path: Path) -> None:
+    step_and_kill(tmp_path, 3, 0.0)
+    assert resumed_after_kill(tmp_path) == 3
+
+
+def test_a_process_that_is_killed_within_a_step_leaves_a_whole_state_or_one_that_is_refused(
     tmp_path: Path,
 ) -> None:
-    outcomes = {"whole": 0, "refused": 0}
-    for kill in range(6):
+    refused = 0
+    for kill in range(KILLS_MAX):
         directory = tmp_path / str(kill)
         directory.mkdir()
-        child = subprocess.Popen(
-            [sys.executable, "-c", CHILD, str(directory)],
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-        assert child.stdout is not None
-        for line in child.stdout:
-            if line.strip() == str(2 + kill % 3):
-                break
-        if kill % 2:
-            # In the middle of the next step as likely as not.
-            time.sleep(0.004 * kill)
-        child.send_signal(signal.SIGKILL)
-        child.wait()
-        child.stdout.close()
-        params = [nn.Parameter(torch.zeros(1500, 1000)), nn.Parameter(torch.zeros(10))]
-        try:
-            optimizer = resumed(params, directory)
-        except ferry.Corrupt as error:
-            assert "middle of a step" in str(error)  # noqa: PT017
-            outcomes["refused"] += 1
-            continue
-        steps = int(optimizer.state[params[0]]["step"])
-        assert steps >= 2
-        expected = reference_after(steps)
-        with torch.no_grad():
-            for target, source in zip(params, expected, strict=True):
-                target.copy_(source)
-                target.grad = torch.full_like(target, float(steps % 7))
-        optimizer.step()
-        assert all(map(torch.equal, params, reference_after(steps + 1)))
-        outcomes["whole"] += 1
-    assert sum(outcomes.values()) == 6
+        step_and_kill(directory, 2, (0.5, 0.3, 0.7, 0.2, 0.9)[kill % 5])
+        steps = resumed_after_kill(directory)
+        assert steps in (None, 2, 3)
+        refused += steps is None
+        if kill + 1 >= KILLS_MIN and refused:
+            break
+    assert refused > 0, "no moment was in the middle of a step"
 
 
 def test_damage_on_the_disk_is_noticed_and_mended_by_a_checkpoint(tmp_path: Path) -> None:

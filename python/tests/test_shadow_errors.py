@@ -83,6 +83,61 @@ def test_gradients_that_are_gone_before_a_step_are_told() -> None:
         optimizer.step()
 
 
+def decayed(parameter: torch.Tensor) -> None:
+    with torch.no_grad():
+        parameter.mul_(0.5)
+
+
+def assigned(parameter: torch.Tensor) -> None:
+    parameter.data = parameter.data * 0.5
+
+
+@pytest.mark.parametrize("change", [decayed, assigned])
+def test_changed_parameters_are_told(change: Callable[[torch.Tensor], None]) -> None:
+    model, optimizer = on_arrival()
+    backward(model, optimizer)
+    change(model.module[2].weight)
+    with pytest.raises(ferry.InvalidInput, match=r"parameters are changed .*update=\"step\""):
+        optimizer.step()
+
+
+def test_parameters_that_are_assigned_before_backward_are_told() -> None:
+    model, optimizer = on_arrival()
+    optimizer.zero_grad()
+    loss = model(vectors(0)[0]).sum()
+    assigned(model.module[2].weight)
+    with pytest.raises(ferry.InvalidInput, match="assigned between forward and backward"):
+        loss.backward()
+
+
+def test_a_hook_before_step_that_comes_later_is_told() -> None:
+    model, optimizer = on_arrival()
+    optimizer.register_step_pre_hook(lambda *_: None)
+    backward(model, optimizer)
+    with pytest.raises(ferry.InvalidInput, match=r"hooks that run before step\(\)"):
+        optimizer.step()
+
+
+def test_an_optimizers_state_dict_between_backward_and_step_is_told() -> None:
+    model, optimizer = on_arrival()
+    backward(model, optimizer)
+    with pytest.raises(ferry.InvalidInput, match=r"optimizer's state_dict\(\) comes after backw"):
+        optimizer.state_dict()
+    optimizer.step()
+    optimizer.state_dict()
+
+
+def test_a_forward_of_a_part_between_backward_and_step_is_told() -> None:
+    model, optimizer = on_arrival()
+    backward(model, optimizer)
+    with pytest.raises(ferry.InvalidInput, match="a part of the model comes after backward and"):
+        model.module[0](vectors(0)[0])
+    with pytest.raises(ferry.InvalidInput, match="a part of the model comes after backward and"):
+        model.module(vectors(0)[0])
+    optimizer.step()
+    model.module[0](vectors(0)[0])
+
+
 def test_another_learning_rate_is_told() -> None:
     model, optimizer = on_arrival()
     backward(model, optimizer)
@@ -155,6 +210,26 @@ def test_a_scaler_is_told() -> None:
     scaler.scale(model(vectors(0)[0]).sum()).backward()
     with pytest.raises(ferry.InvalidInput, match=r"gradients are changed|a GradScaler"):
         scaler.step(optimizer)
+
+
+def test_a_closure_is_told_before_it_is_called() -> None:
+    model, optimizer = on_arrival()
+    before = copy.deepcopy(model.state_dict())
+
+    def closure() -> float:
+        raise AssertionError("it would be stepped twice")
+
+    with pytest.raises(ferry.InvalidInput, match=r'step\(\) is given a closure.*update="step"'):
+        optimizer.step(closure)
+    assert all(map(torch.equal, before.values(), model.state_dict().values()))
+    loop(model, optimizer, vectors, 2)
+
+
+def test_a_closure_is_told_where_arrival_is_asked_for_and_not_decided_yet() -> None:
+    model, optimizer = shadow(update="arrival")
+    assert model.report().stage == "discovering"
+    with pytest.raises(ferry.InvalidInput, match=r'step\(\) is given a closure.*update="step"'):
+        optimizer.step(closure=lambda: backward(model, optimizer))
 
 
 def test_optimizers_that_can_not_update_on_arrival_are_told(tmp_path: Any) -> None:
@@ -235,6 +310,22 @@ def test_models_that_can_not_be_wrapped_are_told() -> None:
     overlapping = nn.Linear(2, 2)
     overlapping.weight.data = torch.zeros(2).expand(2, 2)
     refused(overlapping, "view with gaps")
+    untied = nn.Sequential(nn.Embedding(4, 2), nn.Linear(2, 4))
+    untied[1].weight = nn.Parameter(untied[0].weight.data)
+    refused(untied, r"0\.weight and 1\.weight .* share memory.*tie them", ferry.InvalidInput)
+    untied[1].weight = nn.Parameter(untied[0].weight.data[3:].expand(1, 2))
+    refused(untied, r"0\.weight and 1\.weight .* share memory", ferry.InvalidInput)
+
+
+def test_parameters_that_lie_side_by_side_are_not_taken_for_tied() -> None:
+    def make() -> nn.Module:
+        model = mlp()
+        flat = nn.utils.parameters_to_vector(model.parameters()).detach()
+        nn.utils.vector_to_parameters(flat, model.parameters())
+        return model
+
+    plain = trained(make, vectors, steps=6)
+    assert_same(trained(make, vectors, shadowed(), steps=6), plain)
 
 
 def test_a_model_is_wrapped_once() -> None:
@@ -285,6 +376,17 @@ def test_close_gives_plain_tensors_back() -> None:
     del model
     losses += loop(module, optimizer, lambda step: vectors(10 + step), 10)
     assert losses == plain.losses
+
+
+def test_close_keeps_weights_that_were_assigned() -> None:
+    model, optimizer = shadow(_planning=forced(["gfgb", "dha"], "device"))
+    loop(model, optimizer, vectors, 6)
+    averaged = nn.utils.parameters_to_vector(model.parameters()).detach() * 0.5
+    nn.utils.vector_to_parameters(averaged, model.parameters())
+    module = model.module
+    model.close()
+    assert torch.equal(nn.utils.parameters_to_vector(module.parameters()), averaged)
+    loop(module, optimizer, vectors, 1)
 
 
 def test_names_and_attributes_are_the_models() -> None:
@@ -357,6 +459,82 @@ def test_training_goes_on_after_a_copy_has_failed(
     Failing.fails = True
     with pytest.raises(ferry.Io, match="a copy has failed"):
         loss.backward() if in_backward else model(vectors(0)[0])
+    losses += loop(model, optimizer, lambda step: vectors(6 + step), 6)
+    assert losses == plain.losses
+
+
+class Interrupted(Failing):
+    """An engine whose last waits of a backward are interrupted."""
+
+    at: str | None = None
+
+    def leave(self, layer: int, is_backward: bool) -> float:
+        if Interrupted.at == "leave" and is_backward and layer == 0:
+            Interrupted.at = None
+            raise KeyboardInterrupt
+        return self._engine.leave(layer, is_backward)
+
+    def arrived(self, layer: int) -> float:
+        if Interrupted.at == "arrived" and layer == 0:
+            Interrupted.at = None
+            raise KeyboardInterrupt
+        return self._engine.arrived(layer)
+
+    def end(self) -> None:
+        if Interrupted.at == "end":
+            Interrupted.at = None
+            raise KeyboardInterrupt
+        self._engine.end()
+
+
+@pytest.mark.parametrize("at", ["leave", "arrived", "end"])
+def test_a_backward_that_is_interrupted_at_its_end_leaves_the_next_one_alone(
+    at: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plain = trained(mlp, vectors, steps=12)
+    monkeypatch.setattr(_lib, "Shadow", Interrupted)
+    model, optimizer = shadow(_planning=forced(["gfgb", "dha", "dfgb"], "device"), update="step")
+    torch.manual_seed(1)
+    losses = loop(model, optimizer, vectors, 6)
+    Interrupted.at = at
+    with pytest.raises(KeyboardInterrupt):
+        backward(model, optimizer)
+    with pytest.raises(ferry.InvalidInput, match="last backward has failed"):
+        optimizer.step()
+    losses += loop(model, optimizer, lambda step: vectors(6 + step), 6)
+    assert losses == plain.losses
+
+
+def test_what_has_arrived_of_a_layer_when_backward_fails_is_not_updated_by_the_next_one() -> None:
+    class Turned(nn.Module):
+        """Gets the gradient of its shift first, or that of its scale."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.scale, self.shift = nn.Parameter(torch.ones(4)), nn.Parameter(torch.zeros(4))
+            self.fails = False
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            if not self.fails:
+                return (x + self.shift) * self.scale
+            scaled = x * self.scale
+            scaled.register_hook(fail)
+            return scaled + self.shift
+
+    def fail(_: torch.Tensor) -> None:
+        raise KeyError("on purpose")
+
+    def make() -> nn.Module:
+        return nn.Sequential(nn.Linear(16, 4), Turned())
+
+    plain = trained(make, vectors, steps=12)
+    model, optimizer = shadow(make, _planning=forced(["gfgb"], "device"), update="arrival")
+    torch.manual_seed(1)
+    losses = loop(model, optimizer, vectors, 6)
+    model.module[1].fails = True
+    with pytest.raises(KeyError, match="on purpose"):
+        backward(model, optimizer)
+    model.module[1].fails = False
     losses += loop(model, optimizer, lambda step: vectors(6 + step), 6)
     assert losses == plain.losses
 

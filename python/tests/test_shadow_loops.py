@@ -337,6 +337,37 @@ def test_two_forwards_before_a_backward() -> None:
     compared(mlp, vectors, run=run, steps=20)
 
 
+def copied(parameters: list[Any]) -> None:
+    for parameter in parameters:
+        parameter.data.copy_(parameter.data * 0.5)
+
+
+def assigned(parameters: list[Any]) -> None:
+    averaged = nn.utils.parameters_to_vector(parameters).detach() * 0.5
+    nn.utils.vector_to_parameters(averaged, parameters)
+
+
+@pytest.mark.parametrize("change", [copied, assigned])
+@pytest.mark.parametrize("modes", [MIXED, ["gfgb"]])
+def test_weights_that_are_changed_between_two_forwards_are_seen_by_the_second(
+    change: Callable[[list[Any]], None], modes: list[str]
+) -> None:
+    def run(model: nn.Module, optimizer: Any, batch: Batches, steps: int) -> list[float]:
+        losses = []
+        for step in range(steps):
+            x, y = batch(step)
+            first = model(x)
+            change(list(model.parameters()))
+            second = model(x)
+            losses += [first.sum().item(), second.sum().item()]
+            optimizer.zero_grad()
+            functional.cross_entropy(second, y).backward()
+            optimizer.step()
+        return losses
+
+    compared(mlp, vectors, run=run, steps=12, modes=modes)
+
+
 def test_two_backwards_after_two_forwards() -> None:
     def run(model: nn.Module, optimizer: Any, batch: Batches, steps: int) -> list[float]:
         losses = []
@@ -386,6 +417,68 @@ def test_gradients_add_up_over_several_backwards(gradient: str, to_none: bool) -
     assert report_of(mine).update == "step"
 
 
+@PLACES
+def test_gradients_that_are_asked_for_leave_those_that_add_up_alone(gradient: str) -> None:
+    def run(model: nn.Module, optimizer: Any, batch: Batches, steps: int) -> list[float]:
+        parameters, seen = list(model.parameters()), []
+        for step in range(steps):
+            x, y = batch(step)
+            optimizer.zero_grad()
+            functional.cross_entropy(model(x), y).backward()
+            asked = torch.autograd.grad(model(x).square().sum(), parameters)
+            seen += [found.sum().item() for found in asked]
+            seen += [parameter.grad.sum().item() for parameter in parameters]
+            functional.cross_entropy(model(x), y).backward()
+            optimizer.step()
+            torch.autograd.grad(model(x).square().sum(), parameters[2:4])
+            seen += [parameter.grad.sum().item() for parameter in parameters]
+        return seen
+
+    mine = compared(mlp, vectors, run=run, steps=8, gradient=gradient, update="step")
+    assert report_of(mine).stage == "planned"
+
+
+class Nothing(torch.autograd.Function):
+    """Has no gradient for its second argument."""
+
+    @staticmethod
+    def forward(_: Any, x: torch.Tensor, __: torch.Tensor) -> torch.Tensor:
+        return x * 2
+
+    @staticmethod
+    def backward(_: Any, slope: torch.Tensor) -> tuple[torch.Tensor, None]:
+        return slope * 2, None
+
+
+@PLACES
+def test_a_gradient_that_a_backward_does_not_make_stays_as_it_was(gradient: str) -> None:
+    class Sometimes(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.first, self.last = nn.Linear(16, 4), nn.Linear(4, 4)
+            self.calls = 0
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            self.calls += 1
+            found: torch.Tensor = self.last(self.first(x))
+            if self.calls % 2:
+                return found * self.last.bias
+            return Nothing.apply(found.detach() + self.first(x), self.last.bias)
+
+    def run(model: nn.Module, optimizer: Any, batch: Batches, steps: int) -> list[float]:
+        seen = []
+        for step in range(steps):
+            x, y = batch(step)
+            functional.cross_entropy(model(x), y).backward()
+            seen += [parameter.grad.sum().item() for parameter in model.parameters()]
+            if step % 2:
+                optimizer.step()
+                optimizer.zero_grad()
+        return seen
+
+    compared(Sometimes, vectors, run=run, steps=12, gradient=gradient, update="step")
+
+
 def test_gradients_that_somebody_keeps_stay_as_they_are() -> None:
     def run(model: nn.Module, optimizer: Any, batch: Batches, steps: int) -> list[float]:
         kept: list[Any] = []
@@ -396,6 +489,56 @@ def test_gradients_that_somebody_keeps_stay_as_they_are() -> None:
         return [gradient.sum().item() for each in kept for gradient in each]
 
     compared(mlp, vectors, run=run, steps=8)
+
+
+KEEPERS: dict[str, Callable[[Any], Any]] = {
+    "itself": lambda gradient: gradient,
+    "detached": lambda gradient: gradient.detach(),
+    "data": lambda gradient: gradient.data,
+    "view": lambda gradient: gradient.view(-1),
+    "array": lambda gradient: gradient.numpy(),
+}
+
+
+@pytest.mark.parametrize("keep", KEEPERS.values(), ids=KEEPERS)
+@pytest.mark.parametrize("backwards", [1, 2])
+def test_views_of_gradients_that_somebody_keeps_are_what_they_are_in_torch(
+    keep: Callable[[Any], Any], backwards: int
+) -> None:
+    def run(model: nn.Module, optimizer: Any, batch: Batches, steps: int) -> list[float]:
+        kept: list[Any] = []
+        for step in range(steps):
+            x, y = batch(step)
+            optimizer.zero_grad()
+            for _ in range(backwards):
+                functional.cross_entropy(model(x), y).backward()
+                if step % 2:
+                    kept += [keep(parameter.grad) for parameter in model.parameters()]
+            optimizer.step()
+            if step == steps // 2:
+                kept, seen = [], [float(each.sum()) for each in kept]
+        return seen + [float(each.sum()) for each in kept]
+
+    mine = compared(mlp, vectors, run=run, steps=12)
+    assert report_of(mine).update == ("arrival" if backwards == 1 else "step")
+
+
+@pytest.mark.parametrize("update", ["arrival", "step"])
+def test_gradients_that_nobody_keeps_lie_where_they_arrived(update: str) -> None:
+    mine = trained(mlp, vectors, shadowed(update=update), steps=8)
+    assert isinstance(mine.model, ferry.ShadowModel)
+    slots = mine.model._runtime._homes.slots
+    for _ in range(3):
+        loop(mine.model, mine.optimizer, vectors, 1)
+        for slot in slots:
+            assert slot.parameter.grad.data_ptr() == slot.landing.data_ptr()
+    if update == "step":
+        spares = set()
+        for _ in range(3):
+            mine.model(vectors(0)[0]).sum().backward()
+            spares.add(slots[0].parameter.grad.data_ptr())
+            loop(mine.model, mine.optimizer, vectors, 1)
+        assert len(spares) == 1
 
 
 def test_a_graph_that_is_kept_goes_backward_twice() -> None:
@@ -462,6 +605,49 @@ def test_clipping_behind_the_counter_leaves_updates_to_step_too() -> None:
         return losses
 
     assert report_of(compared(mlp, vectors, run=run)).update == "step"
+
+
+@pytest.mark.parametrize("counted", [False, True])
+def test_decaying_parameters_before_step_leaves_updates_to_it(counted: bool) -> None:
+    def run(model: nn.Module, optimizer: Any, batch: Batches, steps: int) -> list[float]:
+        losses = []
+        for step in range(steps):
+            x, y = batch(step)
+            loss = functional.cross_entropy(model(x), y)
+            optimizer.zero_grad()
+            loss.backward()
+            with torch.no_grad():
+                for parameter in model.parameters():
+                    (parameter if counted else parameter.data).mul_(0.9)
+            optimizer.step()
+            losses.append(loss.item())
+        return losses
+
+    report = report_of(compared(mlp, vectors, run=run, steps=12))
+    assert report.update == "step"
+    assert report.update_why == "parameters are changed between backward and step()"
+
+
+@pytest.mark.parametrize("named", [False, True])
+def test_a_closure_leaves_updates_to_step(named: bool) -> None:
+    def run(model: nn.Module, optimizer: Any, batch: Batches, steps: int) -> list[float]:
+        losses = []
+        for step in range(steps):
+
+            def closure(step: int = step) -> torch.Tensor:
+                x, y = batch(step)
+                optimizer.zero_grad()
+                loss = functional.cross_entropy(model(x), y)
+                loss.backward()
+                return loss
+
+            loss = optimizer.step(closure=closure) if named else optimizer.step(closure)
+            losses.append(loss.item())
+        return losses
+
+    report = report_of(compared(mlp, vectors, run=run, steps=12))
+    assert (report.stage, report.update) == ("planned", "step")
+    assert report.update_why == "step() is given a closure"
 
 
 def test_a_grad_scaler_leaves_updates_to_step() -> None:
@@ -627,6 +813,52 @@ def test_a_backward_that_fails_leaves_the_next_one_alone() -> None:
         return losses
 
     compared(mlp, vectors, run=run, steps=24, update="step")
+
+
+@PLACES
+@pytest.mark.parametrize("asked", [False, True])
+def test_gradients_that_are_set_to_none_after_a_failed_backward_stay_away(
+    gradient: str, asked: bool
+) -> None:
+    def fail(_: torch.Tensor) -> None:
+        raise KeyError("on purpose")
+
+    def run(model: nn.Module, optimizer: Any, batch: Batches, steps: int) -> list[float]:
+        losses = []
+        for step in range(steps):
+            x, y = batch(step)
+            model(x).sum().backward()
+            x.requires_grad_().register_hook(fail)
+            loss, wanted = functional.cross_entropy(model(x), y), [*model.parameters(), x]
+            with pytest.raises(KeyError, match="on purpose"):
+                torch.autograd.grad(loss, wanted) if asked else loss.backward()
+            optimizer.zero_grad()
+            functional.cross_entropy(model(x.detach()), y).backward()
+            losses += [parameter.grad.sum().item() for parameter in model.parameters()]
+            optimizer.step()
+            optimizer.zero_grad()
+        return losses
+
+    compared(mlp, vectors, run=run, steps=12, gradient=gradient, update="step")
+
+
+def test_gradients_are_what_they_were_after_a_backward_that_fails() -> None:
+    torch.manual_seed(0)
+    model = mlp()
+    optimizer = ours(model)
+    shadow = shadowed(_planning=forced(MIXED, "device"), update="step")(model, optimizer)
+    loop(shadow, optimizer, vectors, 6)
+    before = [parameter.grad.clone() for parameter in model.parameters()]
+    x = vectors(0)[0].requires_grad_()
+
+    def fail(_: torch.Tensor) -> None:
+        raise KeyError("on purpose")
+
+    x.register_hook(fail)
+    with pytest.raises(KeyError, match="on purpose"):
+        shadow(x).sum().backward()
+    after: list[Any] = [parameter.grad for parameter in model.parameters()]
+    assert all(map(torch.equal, before, after))
 
 
 def test_in_place_changes_between_forward_and_backward_are_errors_as_in_torch() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import NoReturn
+
 import torch
 
 from tensorferry import _lib
@@ -74,6 +76,14 @@ def gradient_of(parameter: torch.Tensor, name: str) -> torch.Tensor:
     if same_order(gradient, parameter):
         return gradient
     return torch.empty_like(parameter, dtype=gradient.dtype).copy_(gradient)
+
+
+def refuse_shape(parameter: torch.Tensor, gradient: torch.Tensor, name: str) -> NoReturn:
+    """The core goes over as many elements as the parameter has, of the gradient too."""
+    raise InvalidInput(
+        f"the gradient of {name} is of shape {tuple(gradient.shape)}, the parameter of "
+        f"{tuple(parameter.shape)}; call zero_grad() after a parameter's shape is changed"
+    )
 
 
 def zeros_like(parameter: torch.Tensor, place: int = 0) -> torch.Tensor:

@@ -90,11 +90,12 @@ class Backward:
         self.close()
 
     def _task_ended(self, task: int) -> None:
-        self._tasks.discard(task)
-        if not self._tasks:
+        if self._tasks == {task}:
             self.close()
             self._current = None
             self._ended()
+        # Last: what fails or is interrupted before this has failed with the backward.
+        self._tasks.discard(task)
 
 
 def current_task() -> int:

@@ -1,8 +1,9 @@
 """Gradients: from the kernel that made them to their homes, and back as ``.grad``.
 
-What autograd accumulates is handed to the engine at once and ``.grad`` is empty until backward
-ends: then it is a view of the gradient's home. A gradient that was there before is set aside and
-added to, as torch would. Nothing is ever added to zeros: that would turn a -0.0 into a 0.0.
+What autograd accumulates is handed to the engine at once, and ``.grad`` is what it was before until
+backward ends: then it is a view of the gradient's home, or what was there is added to, as torch
+would. So a backward that fails leaves nothing behind but what was there. Nothing is ever added to
+zeros: that would turn a -0.0 into a 0.0.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from functools import partial
 from typing import Any
 
 import torch
+from torch.autograd.graph import Node, get_gradient_edge
 
 from tensorferry import _lib
 from tensorferry._errors import Unsupported
@@ -32,22 +34,26 @@ class Gradients:
         self.waits_for_each = False
         """Somebody (DDP) wants each gradient as soon as it is there."""
         self._handed: dict[Slot, None] = {}
-        self._aside: dict[Slot, torch.Tensor] = {}
+        self._hidden: tuple[Slot, torch.Tensor | None] | None = None
+        """What a parameter's ``.grad`` was, while autograd accumulates the next."""
         self._seen: set[Slot] = set()
-        self._watched: dict[Slot, list[torch.utils.hooks.RemovableHandle]] = {}
+        self._watched: dict[Slot, tuple[Node, list[torch.utils.hooks.RemovableHandle]]] = {}
+        """A node lives as long as somebody holds it."""
 
     def watch(self, slots: list[Slot]) -> None:
         """Hooks on the parameters that have gradients."""
         for slot in slots:
             if slot.parameter.requires_grad and slot not in self._watched:
                 parameter: Any = slot.parameter
-                before = parameter.register_hook(partial(self._before, slot))
+                # Of the node: ``torch.autograd.grad`` calls the tensor's, and accumulates nothing.
+                node = get_gradient_edge(parameter).node
+                before = node.register_prehook(partial(self._before, slot))
                 accumulated = parameter.register_post_accumulate_grad_hook
-                self._watched[slot] = [before, accumulated(partial(self._after, slot))]
+                self._watched[slot] = node, [before, accumulated(partial(self._after, slot))]
 
     def unwatch(self) -> None:
         """Takes the hooks away."""
-        for hooks in self._watched.values():
+        for _, hooks in self._watched.values():
             for hook in hooks:
                 hook.remove()
         self._watched.clear()
@@ -63,24 +69,34 @@ class Gradients:
         for layer in dict.fromkeys(self._owner(slot)[0] for slot in handed):
             self._wait(layer)
         for slot in handed:
-            slot.parameter.grad = self._collected(slot)
+            self._collect(slot)
 
     def abandon(self) -> None:
-        """Backward has failed: what was set aside is there again."""
+        """Backward has failed, and nothing of it counts."""
         self._handed.clear()
         self._seen.clear()
-        for slot, gradient in self._aside.items():
-            if slot.parameter.grad is None:
-                slot.parameter.grad = gradient
-        self._aside.clear()
+        self._show()
+
+    def _hide(self, slot: Slot) -> None:
+        self._hidden = slot, slot.parameter.grad
+        slot.parameter.grad = None
+
+    def _show(self) -> None:
+        """What was hidden is there again."""
+        if self._hidden is None:
+            return
+        slot, gradient = self._hidden
+        self._hidden = None
+        if slot.parameter.grad is None:
+            slot.parameter.grad = gradient
 
     def _collects(self) -> bool:
         # With gradients enabled, backward makes a graph of its own, of which .grad is a part.
         return self.course is not None and not torch.is_grad_enabled()
 
-    def _before(self, slot: Slot, _: torch.Tensor) -> None:
+    def _before(self, slot: Slot, made: tuple[torch.Tensor | None, ...]) -> None:
         """A gradient is about to be accumulated."""
-        if not self._backward.touch():
+        if made[0] is None or not self._backward.touch():
             return
         if slot in self._seen:
             self._updates.object("a parameter gets its gradient in parts", slot)
@@ -92,17 +108,21 @@ class Gradients:
             self._land(slot)
         elif parameter.grad is not None:
             self._updates.object("gradients add up, or are set to zero instead of None", slot)
+        if not slot.clear_landing():
+            # torch makes this one, in memory of its own or where the one before is.
+            return
+        if parameter.grad is not None:
             slot.set_aside(parameter.grad)
-            self._aside[slot] = parameter.grad
-            parameter.grad = None
-        else:
-            slot.clear_landing()
+        self._hide(slot)
 
     def _after(self, slot: Slot, _: torch.Tensor) -> None:
         """A gradient was accumulated."""
-        parameter = slot.parameter
-        gradient = parameter.grad
-        if gradient is None or not self._backward.runs or not self._collects():
+        if self._hidden is None:
+            # It is not collected, or there was none.
+            return
+        gradient, slot.parameter.grad = slot.parameter.grad, None
+        self._show()
+        if gradient is None:
             return
         _check(slot, gradient)
         assert self.course is not None
@@ -111,12 +131,9 @@ class Gradients:
         if gradient.stride() != slot.home.stride():
             gradient = torch.empty_like(slot.home).copy_(gradient)
         self._engine.gradient(*self._owner(slot), gradient.data_ptr(), gradient.nbytes)
-        parameter.grad = None
         self._handed[slot] = None
         if self.waits_for_each:
-            self._wait(self._owner(slot)[0])
-            del self._handed[slot]
-            parameter.grad = self._collected(slot)
+            self._land(slot)
         else:
             self._updates.handed(self.course.owner[slot][0], slot)
 
@@ -130,23 +147,19 @@ class Gradients:
         self._backward.waited(layer, self._engine.arrived(layer))
 
     def _land(self, slot: Slot) -> None:
-        """Makes room for the second part of a gradient."""
-        assert slot.landing is not None
+        """Gives one out before the others."""
         self._wait(self._owner(slot)[0])
         del self._handed[slot]
-        if slot in self._aside:
-            self._aside[slot].add_(slot.landing)
-        else:
-            self._aside[slot] = slot.landing.clone()
+        self._collect(slot)
 
-    def _collected(self, slot: Slot) -> torch.Tensor:
-        """The whole gradient."""
+    def _collect(self, slot: Slot) -> None:
+        """What has landed becomes the gradient, or is added to it."""
         assert slot.landing is not None
-        before = self._aside.pop(slot, None)
-        if before is not None:
-            return before.add_(slot.landing)
-        slot.given = slot.landing.detach()
-        return slot.given
+        before = slot.parameter.grad
+        if before is None:
+            slot.parameter.grad = slot.given = slot.landing.detach()
+        else:
+            before.add_(slot.landing)
 
 
 def _check(slot: Slot, gradient: torch.Tensor) -> None:

@@ -12,6 +12,9 @@ from tensorferry._errors import InvalidInput
 
 ALIGNMENT = 64
 """Of each tensor: what vector instructions like."""
+SAMPLES = 8
+"""Words of a parameter that tell whether somebody changed it behind its counter."""
+WORD = 4
 
 Slice = tuple[_lib.Home, int, int]
 
@@ -32,10 +35,13 @@ class Slot:
         self.landing: torch.Tensor | None = None
         """Where its gradient arrives."""
         self.landing_slice: Slice = (home, 0, 0)
+        self._landing_uses = 0
+        """By us."""
         self.given: torch.Tensor | None = None
         """The gradient that was handed out last, which lies in the landing."""
         self.spare: torch.Tensor | None = None
         """Memory for a gradient that adds up."""
+        self._spare_uses = 0
 
     def move_in(self) -> None:
         """Copies the parameter to its home and points it there."""
@@ -63,20 +69,40 @@ class Slot:
             )
         self.move_in()
 
-    def clear_landing(self) -> None:
-        """Lets those who still hold an earlier gradient keep it."""
+    def land_at(self, home: _lib.Home, offset: int) -> None:
+        """From now on its gradient arrives there."""
+        self.landing = viewed(home, offset, self.parameter)
+        self.landing_slice = (home, offset, self.nbytes)
+        self._landing_uses = uses(self.landing)
+        self.given = None
+
+    def clear_landing(self) -> bool:
+        """Whether the next gradient may land: not while somebody has views of an earlier one."""
+        assert self.landing is not None
         given, self.given = self.given, None
-        # One is this name, one the argument.
-        if given is not None and sys.getrefcount(given) > 2 and self._has_landed(given):
-            given.data = given.clone()
+        gradient = self.parameter.grad
+        if given is not None and given is not gradient:
+            # One is this name, one the argument.
+            is_kept = sys.getrefcount(given) > 2
+            if is_kept and self._has_landed(given):
+                given.data = given.clone()
+        del given
+        own = gradient is not None and self._has_landed(gradient)
+        return uses(self.landing) == self._landing_uses + own
 
     def set_aside(self, gradient: torch.Tensor) -> None:
         """Takes a gradient that is to be added to out of the landing."""
-        if self._has_landed(gradient):
-            if self.spare is None or self.spare.stride() != gradient.stride():
-                self.spare = torch.empty_like(gradient)
-            gradient.data = self.spare.copy_(gradient)
-            self.given = None
+        if not self._has_landed(gradient):
+            return
+        spare = self.spare
+        if (
+            spare is None
+            or spare.stride() != gradient.stride()
+            or uses(spare) != self._spare_uses  # Somebody keeps an earlier gradient.
+        ):
+            self.spare = spare = torch.empty_like(gradient)
+            self._spare_uses = uses(spare)
+        gradient.data = spare.copy_(gradient)
 
     def _has_landed(self, gradient: torch.Tensor) -> bool:
         landing = self.landing
@@ -97,6 +123,16 @@ class Homes:
         self.of = {slot.parameter: slot for slot in self.slots}
         for slot in self.slots:
             slot.move_in()
+        self._words = torch.frombuffer(memory, dtype=torch.int32)
+        self._samples = _samples(zip(offsets, self.slots, strict=True))
+
+    def versions(self) -> int:
+        """Changes to parameters, as torch counts them."""
+        return sum(slot.parameter._version for slot in self.slots)
+
+    def sampled(self) -> torch.Tensor:
+        """Some elements of each: a parameter that is another shows in any of them."""
+        return self._words[self._samples]
 
     def make_landings(self) -> None:
         """A place for the gradient of each parameter that has one."""
@@ -106,20 +142,21 @@ class Homes:
         offsets, total = laid_out(slot.nbytes for slot in wanting)
         memory = self._engine.home(max(total, ALIGNMENT))
         for slot, offset in zip(wanting, offsets, strict=True):
-            slot.landing = viewed(memory, offset, slot.parameter)
-            slot.landing_slice = (memory, offset, slot.nbytes)
-            slot.given = None
+            slot.land_at(memory, offset)
 
-    def take_back(self) -> None:
-        """Points every parameter to its home, adopting what others have put in its place."""
-        for slot in self.slots:
-            if not slot.is_home():
-                slot.adopt()
+    def take_back(self) -> bool:
+        """Points every parameter to its home; whether others had put something in its place."""
+        away = [slot for slot in self.slots if not slot.is_home()]
+        for slot in away:
+            slot.adopt()
+        return bool(away)
 
     def give_back(self) -> None:
         """Parameters and gradients as plain tensors."""
         for slot in self.slots:
-            slot.parameter.data = slot.now.clone()
+            # What somebody has put in the parameter's place since the last forward stays.
+            if slot.parameter.data_ptr() == slot.now.data_ptr():
+                slot.parameter.data = slot.now.clone()
             gradient = slot.parameter.grad
             if gradient is not None:
                 gradient.data = gradient.clone()
@@ -130,6 +167,20 @@ def viewed(home: _lib.Home, offset: int, like: torch.Tensor) -> torch.Tensor:
     with torch.inference_mode(False):
         flat = torch.frombuffer(home, dtype=like.dtype, count=like.numel(), offset=offset)
         return flat.as_strided(like.shape, like.stride())
+
+
+def _samples(placed: Iterable[tuple[int, Slot]]) -> torch.Tensor:
+    """Words of the homes' memory, some of each."""
+    found: list[int] = []
+    for offset, slot in placed:
+        first, count = offset // WORD, max(slot.nbytes // WORD, 1)
+        found += range(first, first + count, max(count // SAMPLES, 1))
+    return torch.tensor(found, dtype=torch.int64)
+
+
+def uses(tensor: torch.Tensor) -> int:
+    """How many use a tensor's memory: itself, its views, arrays on them."""
+    return int(torch._C._storage_Use_Count(tensor.untyped_storage()._cdata))
 
 
 def laid_out(sizes: Iterable[int]) -> tuple[list[int], int]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import torch
 from torch import nn
 
@@ -26,6 +28,7 @@ def refuse_model(model: nn.Module) -> None:
             )
     for name, parameter in model.named_parameters():
         refuse_parameter(name, parameter)
+    refuse_overlap(dict(model.named_parameters()))
 
 
 def refuse_parameter(name: str, parameter: torch.Tensor) -> None:
@@ -44,6 +47,17 @@ def refuse_parameter(name: str, parameter: torch.Tensor) -> None:
     if type(parameter) not in (nn.Parameter, torch.Tensor):
         kind = type(parameter).__name__
         raise Unsupported(f"{name} is a {kind}; only plain parameters are moved")
+
+
+def refuse_overlap(named: dict[str, torch.Tensor]) -> None:
+    """Says which parameters share memory: each would have a home of its own."""
+    filled = [(each.data_ptr(), each.nbytes, name) for name, each in named.items() if each.nbytes]
+    for (start, nbytes, first), (after, _, second) in pairwise(sorted(filled)):
+        if after < start + nbytes:
+            raise InvalidInput(
+                f"{first} and {second} are two parameters that share memory, and would do so no "
+                "longer; tie them by making them one, as in head.weight = words.weight"
+            )
 
 
 def refuse_optimizer(optimizer: torch.optim.Optimizer, parameters: list[torch.Tensor]) -> None:

@@ -80,7 +80,8 @@ class Runtime:
         self._inside = False
         self._active = False
         self._graph: weakref.ref[Graph] | None = None
-        self._version = 0
+        self._seen = (0, torch.empty(0, dtype=torch.int32))
+        """Counters of changes and samples of all parameters when the iteration began."""
 
     # -- forward --
 
@@ -124,10 +125,11 @@ class Runtime:
     def _begin(self) -> None:
         if self.backward.runs:
             self._abandon_backward()
-        self._homes.take_back()
-        version = sum(slot.parameter._version for slot in self._homes.slots)
+        was_away = self._homes.take_back()
         alive = self._graph is not None and self._graph() is not None
-        if self._active and (not alive or version != self._version):
+        seen = self._homes.versions(), self._homes.sampled()
+        is_same = seen[0] == self._seen[0] and torch.equal(seen[1], self._seen[1])
+        if self._active and (not alive or was_away or not is_same):
             self._end()
         if self._active:
             return
@@ -138,7 +140,7 @@ class Runtime:
             self._refuse_ddp()
         for slot in self._homes.slots:
             slot.is_ahead = False
-        self._version = version
+        self._seen = seen
         self._active = True
         self.clock.begin()
         if self.course.plan is not None:
@@ -186,6 +188,7 @@ class Runtime:
     def _before_module(self, module: nn.Module, arguments: tuple[Any, ...]) -> None:
         recomputed = current_task() >= 0
         if not (self._inside or recomputed):
+            self.updates.refuse_unstepped("a forward of a part of the model")
             return
         self.stages.note_call(module)
         layer = self.course.of_module.get(module)
@@ -259,6 +262,7 @@ class Runtime:
         with suppress(Error):
             self._end()
         self._gradients.abandon()
+        self.updates.backward_failed()
 
     def forget_updates(self) -> None:
         """Parameters are loaded: what was a step ahead is no more."""

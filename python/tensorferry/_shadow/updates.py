@@ -1,9 +1,9 @@
 """Who updates parameters, and when: as their gradients arrive, or in ``optimizer.step()``.
 
 On arrival a layer takes its step during backward, and ``step()`` only waits for the last of them
-and takes what is left. That is the same only if nobody does anything to gradients or settings
-between the two; so ``"auto"`` watches the first iterations and chooses, and from then on whatever
-would make a difference is an error.
+and takes what is left. That is the same only if nobody does anything to gradients, parameters or
+settings between the two; so ``"auto"`` watches the first iterations and chooses, and from then on
+what is seen to make a difference is an error.
 """
 
 from __future__ import annotations
@@ -27,24 +27,35 @@ from tensorferry._shadow.layers import Layer
 from tensorferry.optim import Adam, AdamW
 
 Update = Literal["auto", "arrival", "step"]
+Bits = Callable[[torch.Tensor], torch.Tensor]
 SAMPLES = 32
 """Elements of a gradient that tell whether somebody changed it behind its counter."""
+HOOKED = "the optimizer has hooks that run before step()"
 SCALER = "torch.amp.grad_scaler"
 SCALER_DEPTH_MAX = 12
 
 
 @dataclass(slots=True)
 class Note:
-    """A gradient as it was when backward ended."""
+    """A gradient or a parameter as it was when backward ended."""
 
-    gradient: torch.Tensor
+    tensor: torch.Tensor
+    address: int
     version: int
-    bits: torch.Tensor
+    bits: torch.Tensor | None
+    """None while they change: an update is under way."""
 
-    def is_untouched(self, parameter: torch.Tensor, bits: Callable[..., torch.Tensor]) -> bool:
+    @classmethod
+    def of(cls, tensor: torch.Tensor, bits: Bits | None) -> Note:
+        """As it is now."""
+        return cls(tensor, tensor.data_ptr(), tensor._version, bits and bits(tensor))
+
+    def is_untouched(self, now: torch.Tensor | None, bits: Bits) -> bool:
         """Whether it is still the same."""
-        same = parameter.grad is self.gradient and self.gradient._version == self.version
-        return same and torch.equal(self.bits, bits(self.gradient))
+        if now is not self.tensor or now._version != self.version:
+            return False
+        same = now.data_ptr() == self.address
+        return same and (self.bits is None or torch.equal(self.bits, bits(now)))
 
 
 class Updates:
@@ -69,6 +80,8 @@ class Updates:
         self._objections: dict[str, None] = {}
         self._steps = self._backwards = 0
         self._notes: dict[Slot, Note] = {}
+        """Of gradients."""
+        self._weights: dict[Slot, Note] = {}
         self._updated: dict[Slot, None] = {}
         self._missing: dict[Layer, set[Slot]] = {}
         self._settings: list[Settings] = []
@@ -83,6 +96,7 @@ class Updates:
         self._hooks = [
             optimizer.register_step_pre_hook(self._before_step),
             optimizer.register_step_post_hook(self._after_step),
+            optimizer.register_state_dict_pre_hook(self._before_state_dict),
         ]
 
     def close(self) -> None:
@@ -123,8 +137,8 @@ class Updates:
             self.mode, self.why = "step", "no step() was seen in the first iterations"
         else:
             self.mode = "arrival"
-            self.why = "nobody touched gradients between backward and step()"
-        self._notes.clear()
+            self.why = "nobody touched gradients or parameters between backward and step()"
+        self._forget_notes()
 
     def refuse_unstepped(self, what: str) -> None:
         """Parameters that are a step ahead of what the loop has asked for are shown to nobody."""
@@ -149,30 +163,40 @@ class Updates:
         """Parameters were loaded, and so will be the optimizer's state."""
         self._updated.clear()
         self._used.clear()
-        self._notes.clear()
+        self._forget_notes()
         self._missing.clear()
         self._backwards = 0
+
+    def backward_failed(self) -> None:
+        """What has arrived of a layer counts for nothing in the next one."""
+        self._missing.clear()
 
     def backward_ended(self) -> None:
         """Gradients are there, and the loop may do with them what it likes."""
         self._backwards += 1
         if self._backwards > 1:
             self.object("there are several backwards for one step()")
-        if self.mode == "step":
-            return
+        if self.on_arrival or (self.mode is None and self._asked == "auto"):
+            self._take_notes()
+        self._missing.clear()
+
+    def _take_notes(self) -> None:
         groups = self._groups()
         slots = [slot for slot in self._slots if slot.parameter in groups]
         if self.on_arrival:
             slots = list(self._updated)
         bits = _sampled if self.on_arrival else _summed
-        if self._asked == "auto" or self.on_arrival:
-            self._notes = {
-                slot: Note(gradient, gradient._version, bits(gradient))
-                for slot in slots
-                if (gradient := slot.parameter.grad) is not None
-                and gradient.layout == torch.strided
-            }
-        self._missing.clear()
+        self._notes = {
+            slot: Note.of(gradient, bits)
+            for slot in slots
+            if (gradient := slot.parameter.grad) is not None and gradient.layout == torch.strided
+        }
+        seen = None if self.on_arrival else bits
+        self._weights = {slot: Note.of(slot.parameter, seen) for slot in slots}
+
+    def _forget_notes(self) -> None:
+        self._notes.clear()
+        self._weights.clear()
 
     def _unfit(self) -> str | None:
         """Why this optimizer can't update on arrival, if so."""
@@ -182,12 +206,16 @@ class Updates:
         assert isinstance(optimizer, Adam | AdamW)
         if not isinstance(optimizer._keeper, InMemory):
             return "the optimizer's state is on disk"
-        if len(optimizer._optimizer_step_pre_hooks) > (1 if hasattr(self, "_hooks") else 0):
-            return "the optimizer has hooks that run before step()"
+        if self._is_hooked():
+            return HOOKED
         for slot in self._slots:
             if slot.parameter.dtype not in DTYPES:
                 return f"{slot.name} is {slot.parameter.dtype}"
         return None
+
+    def _is_hooked(self) -> bool:
+        ours = 1 if hasattr(self, "_hooks") else 0
+        return len(self._optimizer._optimizer_step_pre_hooks) > ours
 
     def _submit(self, layer: Layer) -> None:
         optimizer = self._optimizer
@@ -197,6 +225,8 @@ class Updates:
             self._settings, self._numbers = self._settings_now(), self._groups()
         groups = self._numbers
         slots = [slot for slot in layer.gradients if slot.parameter in groups]
+        if not all(slot.is_home() for slot in slots):
+            refuse("parameters are assigned between forward and backward")
         moving = [
             Moving(groups[slot.parameter], 0, [slot.name], slot.parameter, slot.landing)
             for slot in slots
@@ -224,23 +254,44 @@ class Updates:
         decoupled = isinstance(self._optimizer, AdamW)
         return [settings_of(group, decoupled) for group in self._optimizer.param_groups]
 
-    def _before_step(self, *_: Any) -> None:
+    def _before_step(self, _: Any, given: tuple[Any, ...], named: dict[str, Any]) -> None:
         self._steps_now()
-        bits = _sampled if self.on_arrival else _summed
-        if any(not n.is_untouched(slot.parameter, bits) for slot, n in self._notes.items()):
-            self.object("gradients are changed between backward and step()")
-        self._notes.clear()
+        if any(closure is not None for closure in (*given[1:], named.get("closure"))):
+            # It is called after this, so what its backward had updated would be stepped again.
+            self._object_to_closure()
+        self._compare()
         if self.mode is None and _is_called_by_scaler():
             self.object("a GradScaler takes the steps")
         self._since = time.perf_counter()
         if self._updated:
             if _is_called_by_scaler():
                 refuse("a GradScaler takes the steps")
+            if self._is_hooked():
+                refuse(HOOKED)
             if self._settings != self._settings_now():
                 refuse("lr or another setting is changed between backward and step()")
             self._engine.finish_updates()
             for slot in self._updated:
                 self._held[slot], slot.parameter.grad = slot.parameter.grad, None
+
+    def _compare(self) -> None:
+        """With what was noted when backward ended."""
+        bits = _sampled if self.on_arrival else _summed
+        if any(not n.is_untouched(slot.parameter.grad, bits) for slot, n in self._notes.items()):
+            self.object("gradients are changed between backward and step()")
+        if any(not n.is_untouched(slot.parameter, bits) for slot, n in self._weights.items()):
+            self.object("parameters are changed between backward and step()")
+        self._forget_notes()
+
+    def _before_state_dict(self, *_: Any) -> None:
+        self.refuse_unstepped("the optimizer's state_dict()")
+
+    def _object_to_closure(self) -> None:
+        why = "step() is given a closure"
+        if self.wants_arrival:
+            # Also before it is decided, which may be in the closure's forward.
+            refuse(why)
+        self.object(why)
 
     def _after_step(self, *_: Any) -> None:
         for slot, gradient in self._held.items():
@@ -272,14 +323,14 @@ def _is_called_by_scaler() -> bool:
     return False
 
 
-def _bits(gradient: torch.Tensor) -> torch.Tensor:
+def _bits(tensor: torch.Tensor) -> torch.Tensor:
     whole = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
-    return gradient.detach().view(whole[gradient.itemsize])
+    return tensor.detach().view(whole[tensor.itemsize])
 
 
-def _summed(gradient: torch.Tensor) -> torch.Tensor:
+def _summed(tensor: torch.Tensor) -> torch.Tensor:
     """One number that hardly stays the same when anything changes."""
-    return _bits(gradient).sum(dtype=torch.int64)
+    return _bits(tensor).sum(dtype=torch.int64)
 
 
 def _sampled(gradient: torch.Tensor) -> torch.Tensor:

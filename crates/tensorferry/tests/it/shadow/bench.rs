@@ -1,6 +1,6 @@
 //! A model of made-up bytes, and an iteration that looks at every one of them.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use tensorferry::device::{Device, Emulated, Host};
 use tensorferry::parameters::shadow::{Home, Layer, Pause, Shadow, Slice, room};
@@ -19,6 +19,8 @@ pub struct Bench {
     pub sizes: Vec<Vec<usize>>,
     pub parameters: Arc<Home>,
     pub gradients: Arc<Home>,
+    /// Whether each layer has a gradient, as the installed plan has it.
+    trained: Mutex<Vec<bool>>,
 }
 
 /// Nobody wants a wait to end.
@@ -48,7 +50,8 @@ impl Bench {
         let home = || Arc::new(shadow.home(bytes).unwrap());
         let (parameters, gradients) = (home(), home());
         let sizes = sizes.iter().map(|sizes| sizes.to_vec()).collect();
-        Self { emulated, device, shadow, sizes, parameters, gradients }
+        let trained = Mutex::new(Vec::new());
+        Self { emulated, device, shadow, sizes, parameters, gradients, trained }
     }
 
     pub fn emulated(&self) -> &Emulated {
@@ -146,7 +149,10 @@ impl Bench {
 
     pub fn install(&self, modes: &[Mode], places: &[Gradient]) -> Result<()> {
         let (plan, profile) = self.plan(modes, places);
-        self.shadow.install(self.layers(&plan), &plan, &profile)
+        self.shadow.install(self.layers(&plan), &plan, &profile)?;
+        let is_trained = |choice: &Choice| choice.gradient != Gradient::None;
+        *self.trained.lock().unwrap() = plan.choices.iter().map(is_trained).collect();
+        Ok(())
     }
 
     /// Device bytes of a course.
@@ -233,10 +239,12 @@ impl Bench {
         (0..layers).rev().for_each(|layer| self.compute(layer, true, iteration));
         self.shadow.end(never()).unwrap();
         let report = self.shadow.last().unwrap();
-        for layer in 0..layers {
-            let is_trained = report.layers[layer].gradient_bytes > 0;
+        let trained = self.trained.lock().unwrap();
+        assert_eq!(trained.len(), layers, "install() of the bench was called");
+        for (layer, is_trained) in trained.iter().copied().enumerate() {
             let bytes: usize = self.sizes[layer].iter().sum();
-            assert!(!is_trained || report.layers[layer].gradient_bytes == bytes as u64);
+            let moved = if is_trained { bytes as u64 } else { 0 };
+            assert_eq!(report.layers[layer].gradient_bytes, moved, "layer {layer}");
             assert_eq!(self.has_gradients(layer, iteration), Some(is_trained || bytes == 0));
         }
     }
