@@ -313,6 +313,27 @@ fn a_file_that_can_not_grow_shows_before_anything_has_changed() {
     step_on_disk(&mut store, &mut model, 2, 2).unwrap();
 }
 
+#[test]
+fn tensors_that_could_not_be_written_down_are_not_there_and_can_be_added_again() {
+    let (faults, directory) = (Faults::new(), tempfile::tempdir().unwrap());
+    let engine = engine(Choice::Auto, &faults);
+    let mut model = Model::of(&[300]);
+    let mut store = store(&engine, directory.path(), &model);
+    step_on_disk(&mut store, &mut model, 1, 1).unwrap();
+    let (ledger, aside) = (store.path().with_extension("ledger"), directory.path().join("aside"));
+    std::fs::rename(&ledger, &aside).unwrap();
+    std::fs::create_dir(&ledger).unwrap();
+    let shapes = || Model::of(&[700]).shapes();
+    store.add(shapes()).unwrap_err();
+    assert_eq!(store.tensors().count(), 1);
+    std::fs::remove_dir(&ledger).unwrap();
+    std::fs::rename(&aside, &ledger).unwrap();
+    assert_eq!(store.add(shapes()).unwrap(), 1);
+    drop(store);
+    let resumed = Store::resume(&engine, directory.path()).unwrap();
+    assert_eq!(resumed.tensors().map(|(_, steps)| steps).collect::<Vec<_>>(), [1.0, 0.0]);
+}
+
 /// Flips one bit of the state file.
 fn flip(directory: &Path, at: u64) {
     let path = directory.join("optimizer-0.state");

@@ -178,10 +178,24 @@ impl Store {
     /// here, before anything has changed.
     pub fn add(&mut self, tensors: Vec<Shape>) -> Result<usize> {
         self.check_whole()?;
-        let first = self.layout.tensors.len();
+        let before = self.layout.clone();
         self.place(tensors)?;
-        self.publish()?;
-        Ok(first)
+        if let Err(error) = self.publish() {
+            self.take_back(before);
+            return Err(error);
+        }
+        Ok(before.tensors.len())
+    }
+
+    /// Forgets the tensors that were placed last.
+    fn take_back(&mut self, before: Layout) {
+        self.batches.pop();
+        self.steps.truncate(before.tensors.len());
+        self.sums.truncate(before.chunks.len());
+        self.report.file_bytes = before.len;
+        self.layout = before;
+        // A file that is too long is none the worse.
+        let _ = self.file.set_len(self.layout.len);
     }
 
     /// Replaces all tensors and their state, also after a fault. If it fails, the store has none that

@@ -28,7 +28,7 @@
 //! **States.** A layer's copy is *absent*, *coming* or *here*, in each iteration anew. A kernel is *entered* and
 //! *left*; meanwhile nothing may change its parameters. A gradient is *made*, *leaving*, *arrived*.
 //! A failure ends the course: every call from then on says what failed, until a plan is installed again. Parameters
-//! are only read on the way, so they are unharmed.
+//! are only read on the way, so that those are unharmed which no update has reached.
 //!
 //! **Who touches a home when.** Copies and kernels read parameters within an iteration, from [`Shadow::begin`] to
 //! [`Shadow::end`], and there every use is borrowed from the device's mapping. Others, who have the address, write to

@@ -107,8 +107,9 @@ impl State {
             return Err(Error::new(Kind::Closed, "the shadow model is closed"));
         }
         let Some(Fault { message, cause }) = &self.fault else { return Ok(()) };
-        let message =
-            format!("{message}; parameters are unharmed, install the plan again to go on");
+        let message = format!(
+            "{message}; what was not updated yet is unharmed, install the plan again to go on"
+        );
         Err(Error::new(cause.kind(), message).caused_by(Arc::clone(cause)))
     }
 

@@ -22,7 +22,10 @@ fn a_copy_that_fails_is_named_and_the_course_is_over_until_it_is_installed_again
     assert_eq!(error.kind(), Kind::Io);
     let said = error.to_string();
     assert!(said.starts_with("the parameters of layer 0 (l0) did not cross the link"), "{said}");
-    assert!(said.contains("parameters are unharmed, install the plan again to go on"), "{said}");
+    assert!(
+        said.contains("what was not updated yet is unharmed, install the plan again to go on"),
+        "{said}"
+    );
     assert!(said.contains("the link failed on purpose"), "{said}");
     let shadow = &bench.shadow;
     let again = [
