@@ -7,9 +7,9 @@ disk, busy processors, idle again. ``tensorferry simulate tools`` replays such a
 policy.
 
 *live*: the policies themselves at work, each with a file of its own, and every fixed tool beside
-them in the same round: all write, then all read, each round beginning with another.
-The oracle always uses the tool that was the best for the size, on average; a policy's share is the
-oracle's seconds over its own.
+them in the same round: all write, then all read, in an order of the round's own, because who reads
+after whom says whose memory one gets. The oracle always uses the tool that was the best for the
+size, on average; a policy's share is the oracle's seconds over its own.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ import json
 import math
 import os
 import platform
+import random
 import shutil
 import statistics
 import subprocess
@@ -192,15 +193,14 @@ def one_round(
         writers[name] = partial(write_by, io, bench, bench.path(name, size), size)
         readers[name] = partial(read_by, io, bench, bench.path(name, size))
     return {
-        what: {name: take() for name, take in rotated(list(takes.items()), number)}
+        what: {name: take() for name, take in shuffled(list(takes.items()), number)}
         for what, takes in (("write", writers), ("read", readers))
     }
 
 
-def rotated(items: list[Turn], number: int) -> list[Turn]:
-    """The same, beginning with another."""
-    first = number % len(items)
-    return items[first:] + items[:first]
+def shuffled(turns: list[Turn], number: int) -> list[Turn]:
+    """The same in the order of this round."""
+    return random.Random(number).sample(turns, len(turns))
 
 
 def write_by(io: TensorIO, bench: Bench, path: str, size: int) -> float:
