@@ -18,14 +18,15 @@
 //!
 //! **Bounds.** The budget is a promise about the bytes of activations in memory: tensors that wait
 //! for their write or were kept, those that were read back, and the workers' staging buffers. What
-//! would go beyond it waits, first for what is leaving, then for what can be let go of: restored
-//! tensors that nobody uses, tensors that were prefetched too early, tensors that were kept. Only
-//! when none of this helps it is an error, which states the budget that would do. Beside the budget,
-//! freed blocks of up to half of it are kept on the shelf for the next tensors.
+//! would go beyond it first takes the place of restored tensors that nobody uses, and of those that
+//! were prefetched too early; then it waits for what is leaving, or is still to be freed by its
+//! owner; then tensors that were kept leave for it. Only when nothing has moved for a while it is an
+//! error, which states the budget that would do. Beside the budget, freed blocks of up to half of it are kept on the shelf for the next tensors.
 //!
 //! **Profile, plan, run.** The first step offloads everything and is measured. From then on a
 //! [plan](crate::plan::offload) says what is kept. A step that does not match it (another number
-//! of tensors, other sizes, another order of use) is served like a first one, and measured anew.
+//! of tensors, other sizes, another order of use) offloads and fetches from there on as a first one
+//! does, and is measured anew.
 //!
 //! **Faults.** A write or read that fails, and a checksum that does not match, fail the step: every
 //! later call for it raises the same error, with the tensor's name. Nothing is handed out that was
@@ -33,7 +34,7 @@
 //!
 //! **Locks.** There is one, around all that is known. Nothing that frees memory is
 //! dropped under it, because what keeps a caller's memory alive may come back to this lock. Nothing
-//! that takes long is done under it: coding, transfers, planning.
+//! that takes long is done under it: coding, transfers, planning, the growth of a file.
 //!
 //! [`Shelf`]: crate::memory::Shelf
 
