@@ -140,7 +140,7 @@ impl Shadow {
     }
 
     /// Shows an entered kernel its parameters, wherever they are: for kernels that are written here.
-    /// Others follow the [`address`](Self::address), or that of the home. It must call nothing of
+    /// Others follow the [`sight`](Self::sight), or that of the home. It must call nothing of
     /// the shadow model.
     pub fn look<T>(
         &self,
