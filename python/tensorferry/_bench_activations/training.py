@@ -115,12 +115,13 @@ class Turns:
         ratio = step["ours"] / step["plain"]
         slower = step["by hand"] / step["least"]
         smaller = peak["least"] / peak["by hand"]
-        hidden = self._predicted() <= HIDDEN_SHARE * step["plain"]
+        hidden = self._is_hidden("ours")
         aim = f"at most {STEP_AIM:.2f}" if hidden else None
         met = ratio <= STEP_AIM if hidden else None
         return [
             Finding("step time, ours / plain", ratio, aim, met),
-            *self._stall_findings(hidden),
+            *self._stall_findings("ours"),
+            *self._stall_findings("least"),
             Finding("step time, by hand / ours", step["by hand"] / step["ours"]),
             Finding("peak memory, ours / plain", peak["ours"] / peak["plain"]),
             Finding("step time, by hand / small", slower, "at least 1.30", slower >= RIVAL_AIM),
@@ -147,21 +148,22 @@ class Turns:
             values += answer[field] if isinstance(answer[field], list) else [answer[field]]
         return float(statistics.median(values))
 
-    def _stall(self, key: str) -> float:
-        told = [each["stall"] for answer in self._answers["ours"] for each in answer[key]]
+    def _stall(self, way: str, key: str) -> float:
+        told = [each["stall"] for answer in self._answers[way] for each in answer[key]]
         return float(statistics.median(told)) if told else 0.0
 
-    def _predicted(self) -> float:
-        return self._stall("predicted")
+    def _is_hidden(self, way: str) -> bool:
+        """Whether it was predicted that the I/O fits behind compute."""
+        return self._stall(way, "predicted") <= HIDDEN_SHARE * self._median("plain", "seconds")
 
-    def _stall_findings(self, hidden: bool) -> list[Finding]:
-        measured, predicted = self._stall("stalls"), self._predicted()
-        share = measured / self._median("ours", "seconds")
-        found = [Finding("stalls, share of a step", share)]
-        if not hidden:
-            ratio = measured / predicted
-            met = abs(ratio - 1) <= STALL_AIM
-            found.append(Finding("stalls, measured / predicted", ratio, "0.80 to 1.20", met))
+    def _stall_findings(self, way: str) -> list[Finding]:
+        measured, name = self._stall(way, "stalls"), NAMES[way]
+        share = measured / self._median(way, "seconds")
+        found = [Finding(f"stalls of {name}, share of a step", share)]
+        if not self._is_hidden(way):
+            ratio = measured / self._stall(way, "predicted")
+            met, aim = abs(ratio - 1) <= STALL_AIM, "0.80 to 1.20"
+            found.append(Finding(f"stalls of {name}, measured / predicted", ratio, aim, met))
         return found
 
     def _sameness(self, way: str) -> Finding:
