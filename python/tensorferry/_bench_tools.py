@@ -8,7 +8,7 @@ policy.
 
 *live*: the policies themselves at work, each with a file of its own, and every fixed tool beside
 them in the same round: all write, then all read, in an order of the round's own, because who reads
-after whom says whose memory one gets. The oracle always uses the tool that was the best for the
+after whom may say whose memory one gets. The oracle always uses the tool that was the best for the
 size, on average; a policy's share is the oracle's seconds over its own.
 """
 
