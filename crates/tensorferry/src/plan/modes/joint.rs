@@ -63,9 +63,7 @@ pub(super) fn choose(profile: &Profile, budget: u64, gradient_reserve: u64) -> J
         promised: None,
     };
     for gradients in look.candidates() {
-        if look.room(&gradients).is_some() {
-            look.judge(gradients);
-        }
+        look.judge(gradients);
     }
     look.climb();
     look.finish()
