@@ -103,12 +103,26 @@ impl Buffer {
         flags: c_int,
     ) -> PyResult<()> {
         let this = slf.get();
-        let (start, len) = (this.start.cast::<c_void>(), this.len as isize);
-        // SAFETY: `view` is as the interpreter promises, and null is refused by the call; the
-        // memory lives as long as `slf`, to which the view gets a reference.
-        match unsafe { ffi::PyBuffer_FillInfo(view, slf.as_ptr(), start, len, 0, flags) } {
-            0 => Ok(()),
-            _ => Err(PyErr::fetch(slf.py())),
-        }
+        // SAFETY: as the interpreter promises; the memory lives as long as `slf`.
+        unsafe { fill(slf.as_any(), (this.start, this.len), view, flags) }
+    }
+}
+
+/// Makes `view` one of `owner`'s memory.
+///
+/// # Safety
+/// `view` is valid or null; the memory is there, and may be written to, as long as `owner` is.
+pub unsafe fn fill(
+    owner: &Bound<'_, PyAny>,
+    (start, len): (*mut u8, usize),
+    view: *mut ffi::Py_buffer,
+    flags: c_int,
+) -> PyResult<()> {
+    let (start, len) = (start.cast::<c_void>(), len as isize);
+    // SAFETY: `view` is as the caller promises, and null is refused by the call; the memory lives as
+    // long as `owner`, to which the view gets a reference.
+    match unsafe { ffi::PyBuffer_FillInfo(view, owner.as_ptr(), start, len, 0, flags) } {
+        0 => Ok(()),
+        _ => Err(PyErr::fetch(owner.py())),
     }
 }

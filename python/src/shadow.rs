@@ -1,6 +1,6 @@
 //! The runtime of shadow models, whose kernels are torch's.
 
-use std::ffi::{c_int, c_void};
+use std::ffi::c_int;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -15,6 +15,7 @@ use tensorferry::{Error, Kind, Result};
 use crate::engine::Detached;
 use crate::guard::guarded;
 use crate::json::json;
+use crate::memory::fill;
 use crate::optim::{Given, Group, Place, Step};
 
 /// Host memory for parameters or gradients: any buffer consumer uses it without a copy.
@@ -54,8 +55,9 @@ impl Home {
         flags: c_int,
     ) -> PyResult<()> {
         let home = &slf.get().0;
+        let start = std::ptr::with_exposed_provenance_mut(home.address());
         // SAFETY: as the interpreter promises; the memory lives as long as `slf`.
-        unsafe { fill(slf.as_any(), (home.address(), home.len()), view, flags) }
+        unsafe { fill(slf.as_any(), (start, home.len()), view, flags) }
     }
 }
 
@@ -83,27 +85,9 @@ impl Sight {
         flags: c_int,
     ) -> PyResult<()> {
         let sight = &slf.get().0;
+        let start = std::ptr::with_exposed_provenance_mut(sight.address());
         // SAFETY: as the interpreter promises; the memory lives as long as `slf`.
-        unsafe { fill(slf.as_any(), (sight.address(), sight.len()), view, flags) }
-    }
-}
-
-/// Makes `view` one of `owner`'s memory.
-///
-/// # Safety
-/// `view` is valid or null; the memory is there, and may be written to, as long as `owner` is.
-unsafe fn fill(
-    owner: &Bound<'_, PyAny>,
-    (address, len): (usize, usize),
-    view: *mut ffi::Py_buffer,
-    flags: c_int,
-) -> PyResult<()> {
-    let start = std::ptr::with_exposed_provenance_mut::<c_void>(address);
-    // SAFETY: `view` is as the caller promises, and null is refused by the call; the memory lives as
-    // long as `owner`, to which the view gets a reference.
-    match unsafe { ffi::PyBuffer_FillInfo(view, owner.as_ptr(), start, len as isize, 0, flags) } {
-        0 => Ok(()),
-        _ => Err(PyErr::fetch(owner.py())),
+        unsafe { fill(slf.as_any(), (start, sight.len()), view, flags) }
     }
 }
 
