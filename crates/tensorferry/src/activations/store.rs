@@ -485,9 +485,13 @@ mod tests {
         Store::open(engine, config).unwrap()
     }
 
-    fn save(store: &Store, name: &str) -> Saved {
+    fn admit(store: &Store, name: &str) -> Admission {
         let tensor = Tensor { name, bytes: 4096, element: Element::Other };
-        let admission = store.admit(&tensor, None).unwrap().unwrap();
+        store.admit(&tensor, None).unwrap().unwrap()
+    }
+
+    fn save(store: &Store, name: &str) -> Saved {
+        let admission = admit(store, name);
         let buffer = Buffer::zeroed(4096).unwrap();
         let block = |permit| Foreign::from(buffer).kept_by(Box::new(permit)).into();
         store.save(admission, block).unwrap()
@@ -560,8 +564,7 @@ mod tests {
     fn memory_that_its_owner_has_yet_to_free_is_on_its_way() {
         let store = store();
         store.begin().unwrap();
-        let tensor = Tensor { name: "one", bytes: 4096, element: Element::Other };
-        let admission = store.admit(&tensor, None).unwrap().unwrap();
+        let admission = admit(&store, NAMES[0]);
         let (owner, released) = std::sync::mpsc::channel();
         let buffer = Buffer::zeroed(4096).unwrap();
         let block = |permit| Foreign::from(buffer).kept_by(Box::new(Late(owner, Some(permit))));
@@ -591,8 +594,7 @@ mod tests {
     fn an_admission_that_nobody_uses_leaves_nothing() {
         let store = store();
         store.begin().unwrap();
-        let tensor = Tensor { name: "one", bytes: 4096, element: Element::Other };
-        drop(store.admit(&tensor, None).unwrap().unwrap());
+        drop(admit(&store, NAMES[0]));
         let state = lock(&store.0.shared.state);
         assert_eq!((state.records.len(), state.used), (0, 0));
     }
