@@ -20,7 +20,7 @@ from torch import nn
 from torch.utils.checkpoint import checkpoint
 
 import tensorferry as ferry
-from tensorferry._activations.packed import Kept, Packed
+from tensorferry._activations.packed import Kept, Packed, Stored
 
 MIB = 1 << 20
 
@@ -157,6 +157,18 @@ def plain_storage_twice(x: torch.Tensor) -> torch.Tensor:
     y = x.exp()
     a, b = y.chunk(2, dim=1)
     return (y * y).sum() + (a * b).sum() + y.t().square().sum()
+
+
+def test_while_a_storage_is_away_no_other_is_taken_for_it() -> None:
+    storage = torch.randn(4096).untyped_storage()
+    address = storage._cdata
+    stored = Stored(None, storage, (0, storage.nbytes()), 0, "float32")
+    del storage
+    others = [torch.empty(1).untyped_storage() for _ in range(1000)]
+    assert address not in {other._cdata for other in others}
+    del stored
+    others += [torch.empty(1).untyped_storage() for _ in range(1000)]
+    assert address in {other._cdata for other in others}, "it comes free with the bytes"
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16, torch.complex64])
@@ -440,7 +452,8 @@ def test_an_exception_in_the_middle_of_a_step(offload: ferry.ActivationOffload) 
 
 
 def test_threads_other_than_the_main_one(tmp_path: Path) -> None:
-    offload = ferry.ActivationOffload(tmp_path, "16MiB", min_bytes="16KiB")
+    # Less than the 12 MiB that they save together.
+    offload = ferry.ActivationOffload(tmp_path, "5MiB", min_bytes="16KiB")
     x = torch.randn(256, 256)
     wanted = gradients(mlp(), x, steps=3)
     wrong: list[BaseException] = []

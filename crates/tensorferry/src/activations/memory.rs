@@ -34,10 +34,7 @@ impl Drop for Permit {
             return;
         }
         let mut state = lock(&self.shared.state);
-        state.used -= self.bytes;
-        if let Some(key) = self.original {
-            state.departing.remove(&key);
-        }
+        state.discount(self.bytes, self.original);
         self.shared.fetch_ahead(&mut state);
         drop(state);
         self.shared.changed.notify_all();

@@ -122,7 +122,7 @@ pub(super) struct State {
     pub steps: BTreeMap<u64, Step>,
     pub writes: VecDeque<Outgoing>,
     pub reads: VecDeque<Incoming>,
-    /// Since when nothing moves although somebody waits for room.
+    /// Since when nothing moves, and nothing is given back, although somebody waits for room.
     pub still_since: Option<Instant>,
     /// Chunks in the hands of workers.
     pub in_hand: usize,
@@ -538,6 +538,16 @@ impl State {
         self.used += bytes;
         for step in self.steps.values_mut() {
             step.peak_bytes = step.peak_bytes.max(self.used);
+        }
+    }
+
+    /// So many bytes are free again, those of a record's original perhaps. Who waits for room waits on:
+    /// another thread is at work.
+    pub fn discount(&mut self, bytes: u64, original: Option<u64>) {
+        self.used -= bytes;
+        self.still_since = None;
+        if let Some(key) = original {
+            self.departing.remove(&key);
         }
     }
 

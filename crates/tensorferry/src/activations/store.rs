@@ -268,7 +268,8 @@ impl Saved {
                 }
                 // While there was no room, it may have been fetched ahead.
                 if state.is_stored(self.key) {
-                    shared.fetch(&mut state, self.key)?;
+                    let fetched = shared.fetch(&mut state, self.key);
+                    fetched.map_err(|error| error.with("activation", state.name_of(self.key)))?;
                 }
                 continue;
             }
@@ -475,18 +476,22 @@ mod tests {
     const NAMES: [&str; 2] = ["one", "two"];
 
     fn store() -> Store {
+        store_of(Compress::None)
+    }
+
+    fn store_of(compress: Compress) -> Store {
         let engine = io::open(&io::Config::of(Choice::Memory)).unwrap();
         let config = Config {
             directories: vec!["/scratch".into()],
             budget: Size(16 << 20),
-            compress: Compress::None,
+            compress,
             planner: Planner::Timeline,
         };
         Store::open(engine, config).unwrap()
     }
 
     fn admit(store: &Store, name: &str) -> Admission {
-        let tensor = Tensor { name, bytes: 4096, element: Element::Other };
+        let tensor = Tensor { name, bytes: 4096, element: Element::Float32 };
         store.admit(&tensor, None).unwrap().unwrap()
     }
 
@@ -588,6 +593,63 @@ mod tests {
         fn drop(&mut self) {
             self.0.send(self.1.take().unwrap()).unwrap();
         }
+    }
+
+    /// Waits until the tensor is on disk and nowhere else.
+    fn until_stored(store: &Store, saved: &Saved) {
+        let is_stored = || lock(&store.0.shared.state).is_stored(saved.key);
+        while !is_stored() {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+
+    #[test]
+    fn decoding_is_measured_in_bytes_of_memory() {
+        let store = store_of(Compress::Lossless);
+        store.begin().unwrap();
+        let saved = save(&store, NAMES[0]);
+        until_stored(&store, &saved);
+        saved.take(None).unwrap().unwrap();
+        let state = lock(&store.0.shared.state);
+        let step = &state.steps[&state.current()];
+        assert!(step.read_bytes < 4096, "zeros are coded");
+        assert_eq!(step.decoded.0, 4096);
+    }
+
+    #[test]
+    fn a_tensor_that_was_used_is_not_fetched_ahead_again_and_one_that_was_not_is() {
+        let store = store();
+        store.begin().unwrap();
+        let [early, late] = NAMES.map(|name| save(&store, name));
+        until_stored(&store, &early);
+        until_stored(&store, &late);
+        late.take(None).unwrap().unwrap();
+        let shared = &store.0.shared;
+        let is_back = |state: &State| matches!(state.records[&early.key].phase, Phase::Back { .. });
+        let mut state = lock(&shared.state);
+        while !is_back(&state) {
+            state = wait(&shared.changed, state, None).0;
+        }
+        let dropped = state.drop_restored(8192);
+        assert_eq!(dropped.len(), 2);
+        drop(state);
+        drop(dropped);
+        let state = lock(&shared.state);
+        assert!(state.is_stored(late.key), "used");
+        assert!(!state.is_stored(early.key), "still to come");
+    }
+
+    #[test]
+    fn who_waits_for_room_is_patient_as_long_as_memory_is_given_back() {
+        let store = store();
+        store.begin().unwrap();
+        let permit = admit(&store, NAMES[0]).permit;
+        let mut state = lock(&store.0.shared.state);
+        state.still_since = now().checked_sub(PATIENCE * 2);
+        assert!(state.still_for() > PATIENCE);
+        drop(state);
+        drop(permit);
+        assert!(lock(&store.0.shared.state).still_for() < PATIENCE);
     }
 
     #[test]

@@ -327,8 +327,8 @@ fn several_forwards_before_a_backward_are_one_step() {
 }
 
 #[test]
-fn threads_share_a_store() {
-    let bench = Arc::new(bench(Choice::Auto, 32 * MIB, Compress::Lossless));
+fn threads_share_a_store_that_has_room_for_half_of_what_they_save() {
+    let bench = Arc::new(bench(Choice::Auto, 6 * MIB, Compress::Lossless));
     std::thread::scope(|scope| {
         for thread in 0..4 {
             let bench = Arc::clone(&bench);
