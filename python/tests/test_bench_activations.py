@@ -52,7 +52,9 @@ def test_a_network_is_trained_in_four_ways_with_the_same_gradients(
         assert row["values"].keys() == names
     same = [each for each in table["findings"] if "bit for bit" in each["what"]]
     assert [each["value"] for each in same] == [1.0, 1.0, 1.0]
-    assert [row["name"] for row in stalls["rows"]] == ["measured", "predicted"]
+    budgets, rows = ("tensorferry", "tensorferry, small budget"), ("measured", "predicted")
+    expected = [f"{budget}, {row}" for budget in budgets for row in rows]
+    assert [row["name"] for row in stalls["rows"]] == expected
     assert all(row["absent"] is None for row in stalls["rows"])
 
 

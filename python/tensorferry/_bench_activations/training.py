@@ -12,7 +12,7 @@ from tensorferry._bench.bench import Bench
 from tensorferry._bench.cases import case
 from tensorferry._bench.child import Child
 from tensorferry._bench.contest import Entry, Measures, once
-from tensorferry._bench.table import Finding, Measure, Row, Table
+from tensorferry._bench.table import Finding, Measure, Role, Row, Table
 from tensorferry._bench_activations import memory
 from tensorferry._bench_activations.scale import Scale, Training
 
@@ -32,6 +32,10 @@ STALLS = {
     "backward_stall": Measure("backward", "seconds", "less"),
     "stall": Measure("step", "seconds", "less"),
 }
+STALL_ROWS: dict[str, tuple[str, Role]] = {
+    "stalls": ("measured", "ours"),
+    "predicted": ("predicted", "limit"),
+}
 NAMES = {
     "ours": "tensorferry",
     "least": "tensorferry, small budget",
@@ -41,8 +45,6 @@ NAMES = {
 FEW = 2
 """Samples of the batch with which everything runs once before memory is looked at."""
 BUDGET_SHARE = 4
-LEAST_TENSORS = 2.25
-"""What by hand is in memory at once is a tensor or two: so ours is tried with hardly more."""
 STEP_AIM = 1.10
 STALL_AIM = 0.20
 RIVAL_AIM = 1.30
@@ -74,11 +76,11 @@ def contest(bench: Bench[Scale], name: str, training: Training) -> None:
         return
     saved = int(measured["bytes"])
     needs["budget"] = saved // BUDGET_SHARE
-    needs["least"] = int(measured["largest"] * LEAST_TENSORS)
+    needs["least"] = int(measured["largest"] * training.least)
     turns = Turns(bench, name, needs, training.rounds)
     sizes = ", ".join(f"{size} {value}" for size, value in training.sizes.items())
     note = f"{sizes}; {saved / 2**20:.0f} MiB of activations; budgets of a quarter of it and, "
-    note += f"small, of {LEAST_TENSORS} times the largest: {needs['least'] / 2**20:.0f} MiB"
+    note += f"small, of {training.least} times the largest: {needs['least'] / 2**20:.0f} MiB"
     bench.show(Table(name, note, list(STEPS.values()), turns.rows(), turns.findings()))
     bench.show(turns.stalls(f"{name}, stalls"))
 
@@ -133,14 +135,18 @@ class Turns:
 
     def stalls(self, name: str) -> Table:
         """What compute waited for, beside what was predicted."""
-        rows = [Row("measured", "ours"), Row("predicted", "limit")]
-        for row, key in zip(rows, ("stalls", "predicted"), strict=True):
-            for told in (each for answer in self._answers["ours"] for each in answer[key]):
-                for field, measure in STALLS.items():
-                    row.add(measure, told[field])
-            if not row.values:
-                row.absent = "no step was planned"
+        rows = [self._stall_row(way, key) for way in ("ours", "least") for key in STALL_ROWS]
         return Table(name, "seconds that compute waited", list(STALLS.values()), rows)
+
+    def _stall_row(self, way: str, key: str) -> Row:
+        what, role = STALL_ROWS[key]
+        row = Row(f"{NAMES[way]}, {what}", role)
+        for told in (each for answer in self._answers[way] for each in answer[key]):
+            for field, measure in STALLS.items():
+                row.add(measure, told[field])
+        if not row.values:
+            row.absent = "no step was planned"
+        return row
 
     def _median(self, way: str, field: str) -> float:
         values: list[float] = []
