@@ -27,6 +27,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any, TypeAlias
@@ -173,14 +174,13 @@ def live(bench: Bench, scale: float, say: Callable[[str], None]) -> list[dict[st
         order = rounds(scale)
         for index, size in enumerate(order):
             say(f"live, goal {goal}: step {index + 1} of {len(order)}")
-            rows.append({"goal": goal, "size": size, **one_round(bench, policies, size, index)})
+            told = one_round(bench, policies, size, f"{goal} {index}")
+            rows.append({"goal": goal, "size": size, **told})
     return rows
 
 
-def one_round(
-    bench: Bench, policies: dict[str, TensorIO], size: int, number: int
-) -> dict[str, dict[str, float]]:
-    """Seconds of everybody to write, and then to read."""
+def one_round(bench: Bench, policies: dict[str, TensorIO], size: int, seed: str) -> dict[str, Any]:
+    """Seconds of everybody to write, and then to read; what the policies chose."""
     writers: dict[str, Callable[[], float]] = {
         tool: partial(bench.write, tool, size) for tool in WRITERS
     }
@@ -189,33 +189,49 @@ def one_round(
         for writer, readers in READERS.items()
         for reader in readers
     }
+    chosen: dict[str, dict[str, str]] = {name: {} for name in policies}
     for name, io in policies.items():
-        writers[name] = partial(write_by, io, bench, bench.path(name, size), size)
-        readers[name] = partial(read_by, io, bench, bench.path(name, size))
-    return {
-        what: {name: take() for name, take in shuffled(list(takes.items()), number)}
+        noted = chosen[name]
+        writers[name] = partial(write_by, io, bench, bench.path(name, size), size, noted)
+        readers[name] = partial(read_by, io, bench, bench.path(name, size), noted)
+    seconds = {
+        what: {name: take() for name, take in shuffled(list(takes.items()), seed)}
         for what, takes in (("write", writers), ("read", readers))
     }
+    return {**seconds, "chosen": chosen}
 
 
-def shuffled(turns: list[Turn], number: int) -> list[Turn]:
+def shuffled(turns: list[Turn], seed: str) -> list[Turn]:
     """The same in the order of this round."""
-    return random.Random(number).sample(turns, len(turns))
+    return random.Random(seed).sample(turns, len(turns))
 
 
-def write_by(io: TensorIO, bench: Bench, path: str, size: int) -> float:
-    """Seconds to save by a policy."""
+def write_by(io: TensorIO, bench: Bench, path: str, size: int, chosen: dict[str, str]) -> float:
+    """Seconds to save by a policy, which tells the tool."""
     began = time.perf_counter()
-    io.save(bench.objects[size], path, durable=bench.options.durable)
-    return time.perf_counter() - began
+    report = io.save(bench.objects[size], path, durable=bench.options.durable)
+    seconds = time.perf_counter() - began
+    chosen["write"] = report.tool
+    return seconds
 
 
-def read_by(io: TensorIO, bench: Bench, path: str) -> float:
-    """Seconds to load by a policy."""
+def read_by(io: TensorIO, bench: Bench, path: str, chosen: dict[str, str]) -> float:
+    """Seconds to load by a policy; the tool is the one that was used once more than before."""
+    before = uses(io)
     bench.chill(path)
     began = time.perf_counter()
     io.load(path)
-    return time.perf_counter() - began
+    seconds = time.perf_counter() - began
+    (chosen["read"],) = [tool for tool, count in uses(io).items() if count > before[tool]]
+    return seconds
+
+
+def uses(io: TensorIO) -> Counter[str]:
+    """How often each tool was used, so far."""
+    count: Counter[str] = Counter()
+    for row in io.report().rows:
+        count.update({tool: used["operations"] for tool, used in row["tools"].items()})
+    return count
 
 
 def shares(rows: list[dict[str, Any]]) -> dict[str, dict[str, dict[str, float]]]:
