@@ -16,7 +16,7 @@ use tensorferry::memory::{Block, Foreign, Pool};
 use tensorferry::{Error, Kind, Result, Size};
 
 use crate::engine::{Detached, shared};
-use crate::errors::exception;
+use crate::errors::{Raised, exception};
 use crate::guard::guarded;
 use crate::memory::Buffer;
 use crate::per_process::PerProcess;
@@ -185,13 +185,14 @@ impl Memory {
     /// Asks Python for a contiguous copy in host memory.
     fn make(&self, number: usize, tensor: &Tensor) -> Result<Block> {
         let made = Python::attach(|py| {
-            let made = self.materialize.bind(py).call1((number,))?;
-            made.extract::<(usize, Py<PyAny>)>()
+            let made = self.materialize.bind(py).call1((number,));
+            let made = made.and_then(|made| made.extract::<(usize, Py<PyAny>)>());
+            made.map_err(|error| Raised::new(py, error))
         });
-        let (address, keeper) = made.map_err(|error| {
+        let (address, keeper) = made.map_err(|raised| {
             Error::new(Kind::InvalidInput, "can't copy a tensor to host memory")
                 .with("tensor", &tensor.name)
-                .caused_by(error.to_string())
+                .caused_by(raised)
         })?;
         Ok(at(address, tensor, Some(keeper)))
     }

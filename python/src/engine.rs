@@ -258,7 +258,7 @@ impl File {
 
     /// Makes the file at least so long, with room on the disk.
     fn reserve(&self, py: Python<'_>, length: u64) -> PyResult<()> {
-        guarded(py, || self.file.get()?.reserve(length))
+        guarded(py, || self.file.get()?.reserve(length)).map(|_| ())
     }
 
     /// Cuts the file, or extends it with zeros.

@@ -5,6 +5,7 @@
 use std::error::Error as _;
 use std::fmt;
 
+use pyo3::exceptions::PyException;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use tensorferry::{Error, Kind};
@@ -20,6 +21,14 @@ pub fn exception(py: Python<'_>, error: &Error) -> PyErr {
 }
 
 fn build(py: Python<'_>, error: &Error) -> PyResult<PyErr> {
+    let raised = error.source().and_then(|cause| cause.downcast_ref::<Raised>());
+    let raised = raised.map(|raised| raised.exception.clone_ref(py));
+    if let Some(raised) = &raised
+        && !raised.is_instance_of::<PyException>(py)
+    {
+        // Who interrupts or ends the program is not to be caught as an error of ours.
+        return Ok(raised.clone_ref(py));
+    }
     let class = py.import("tensorferry._errors")?.getattr(error.kind().name())?;
     let context = PyDict::new(py);
     for (name, value) in error.context() {
@@ -30,9 +39,8 @@ fn build(py: Python<'_>, error: &Error) -> PyResult<PyErr> {
     named.set_item("context", context)?;
     named.set_item("errno", os_code(error))?;
     let made = PyErr::from_value(class.call((error.to_string(),), Some(&named))?);
-    let raised = error.source().and_then(|cause| cause.downcast_ref::<Raised>());
-    if let Some(Raised { exception, .. }) = raised {
-        made.set_cause(py, Some(exception.clone_ref(py)));
+    if raised.is_some() {
+        made.set_cause(py, raised);
     }
     Ok(made)
 }

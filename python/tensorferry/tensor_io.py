@@ -259,7 +259,11 @@ class TensorIO:
             self._keep()
 
     def _remember(self, path: str, nbytes: int, tool: str) -> None:
-        stat = os.stat(path)
+        try:
+            stat = os.stat(path)
+        except OSError:
+            # It was saved, and somebody has moved it already.
+            return
         stamp = (stat.st_dev, stat.st_ino, stat.st_mtime_ns, stat.st_size)
         with self._lock:
             self._remembered[stamp] = (nbytes, tool)

@@ -19,6 +19,7 @@ import torch
 from torch import nn
 
 import tensorferry as ferry
+from tensorferry._structure.stored import Stored
 
 CORE = ["direct", "buffered"]
 
@@ -494,6 +495,146 @@ def test_paths_that_can_not_be_saved_to_say_why(tmp_path: Path) -> None:
     (tmp_path / "text").write_text("this is not a checkpoint, and long enough")
     with pytest.raises(ferry.Corrupt, match="header length"):
         ferry.load(tmp_path / "text")
+
+
+def test_links_in_a_circle_are_told_and_stay(tmp_path: Path) -> None:
+    (tmp_path / "a").symlink_to("b")
+    (tmp_path / "b").symlink_to("a")
+    with pytest.raises(ferry.InvalidInput, match="its links lead nowhere"):
+        ferry.save({"a": torch.ones(3)}, tmp_path / "a")
+    assert (tmp_path / "a").is_symlink()
+
+
+@pytest.mark.parametrize("tool", [*CORE, "torch"])
+def test_what_is_saved_over_keeps_its_owner_and_permissions(tool: str, tmp_path: Path) -> None:
+    path = tmp_path / "x"
+    ferry.save({"a": torch.ones(3)}, path)
+    assert path.stat().st_mode & 0o777 == 0o666 & ~umask()
+    path.chmod(0o640)
+    if os.geteuid() == 0:
+        os.chown(path, 4321, 1234)
+    before = path.stat()
+    ferry.save({"a": torch.zeros(3)}, path, tool=tool)
+    after = path.stat()
+    assert after.st_ino != before.st_ino
+    assert (after.st_mode, after.st_uid, after.st_gid) == (
+        before.st_mode,
+        before.st_uid,
+        before.st_gid,
+    )
+
+
+def umask() -> int:
+    os.umask(mask := os.umask(0))
+    return mask
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="becoming nobody needs root")
+def test_what_can_not_be_made_durable_does_not_replace_the_old_file() -> None:
+    with tempfile.TemporaryDirectory() as place:
+        done = run(
+            """
+            import os, sys, torch, tensorferry as ferry
+            ferry.save({"a": torch.ones(3)}, f"{sys.argv[1]}/x")
+            os.chown(f"{sys.argv[1]}/x", 65534, 65534)
+            os.chmod(sys.argv[1], 0o733)
+            os.setuid(65534)
+            try:
+                ferry.save({"a": torch.zeros(3)}, f"{sys.argv[1]}/x")
+            except ferry.PermissionDenied as error:
+                print(error)
+            print(ferry.load(f"{sys.argv[1]}/x")["a"].sum())
+            ferry.save({"a": torch.zeros(3)}, f"{sys.argv[1]}/x", durable=False)
+            print(ferry.load(f"{sys.argv[1]}/x")["a"].sum())
+            """,
+            place,
+        )
+        assert "can't sync the directory" in done.stdout, done.stderr
+        assert "tensor(3.)\ntensor(0.)" in done.stdout, done.stderr
+        assert os.listdir(place) == ["x"]
+
+
+def strided() -> dict[str, torch.Tensor]:
+    """What Python is asked for while it is saved."""
+    return {"a": torch.arange(6.0).reshape(2, 3).t()}
+
+
+@pytest.mark.parametrize("save", [ferry.save, ferry.save_async])
+def test_an_interrupt_in_the_middle_of_a_save_is_an_interrupt(
+    save: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ferry.save({"old": 1}, tmp_path / "x")
+    raised: BaseException = KeyboardInterrupt()
+
+    def materialize(stored: Stored) -> tuple[int, object]:
+        raise raised
+
+    monkeypatch.setattr(Stored, "materialize", materialize)
+    with pytest.raises(KeyboardInterrupt):
+        save(strided(), tmp_path / "x")
+    raised = MemoryError("of the device")
+    with pytest.raises(ferry.InvalidInput, match="can't copy a tensor to host memory") as caught:
+        save(strided(), tmp_path / "x")
+    assert caught.value.__cause__ is raised
+    assert os.listdir(tmp_path) == ["x"]
+    assert ferry.load(tmp_path / "x") == {"old": 1}
+
+
+@pytest.mark.parametrize("save", [ferry.save, ferry.save_async])
+def test_a_handler_that_saves_to_the_path_that_is_being_saved_is_told(
+    save: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    materialize = Stored.materialize
+    told: list[str] = []
+
+    def interrupted(stored: Stored) -> tuple[int, object]:
+        # As if a signal came here.
+        monkeypatch.setattr(Stored, "materialize", materialize)
+        with pytest.raises(ferry.InvalidInput, match="in the middle of a save") as caught:
+            ferry.save({"b": 1}, tmp_path / "x")
+        told.append(str(caught.value))
+        ferry.save({"b": 1}, tmp_path / "y")
+        return stored.materialize()
+
+    monkeypatch.setattr(Stored, "materialize", interrupted)
+    save(strided(), tmp_path / "x")
+    ferry.save({"c": 1}, tmp_path / "z")
+    assert len(told) == 1
+    ferry.save({"d": 1}, tmp_path / "x")
+    assert ferry.load(tmp_path / "x") == {"d": 1}
+    assert ferry.load(tmp_path / "y") == {"b": 1}
+
+
+def test_a_file_that_can_not_be_mapped_to_be_looked_at_is_loaded(tmp_path: Path) -> None:
+    ferry.save({"a": torch.ones(3)}, tmp_path / "x")
+    done = run(
+        """
+        import os, resource, sys, tensorferry as ferry
+        from tensorferry import _lib
+        ferry.load(sys.argv[1])
+        pages = int(open("/proc/self/statm").read().split()[0])
+        room = pages * os.sysconf("SC_PAGESIZE") + (1 << 30)
+        resource.setrlimit(resource.RLIMIT_AS, (room, room))
+        os.truncate(sys.argv[2], 1 << 40)
+        print(_lib.glance(sys.argv[2])[0])
+        """,
+        tmp_path / "x",
+        touched(tmp_path / "large"),
+    )
+    assert done.stdout == "False\n", done.stderr
+
+
+def touched(path: Path) -> Path:
+    path.touch()
+    return path
+
+
+def test_conjugated_and_negated_tensors_go_through_every_tool(tmp_path: Path) -> None:
+    tensor = torch.randn(3, dtype=torch.complex64)
+    for obj in (tensor.conj(), tensor.conj().imag):
+        for tool in (*CORE, "torch", "numpy"):
+            ferry.save(obj, tmp_path / tool, tool=tool)
+            assert torch.equal(ferry.load(tmp_path / tool), obj.resolve_conj().resolve_neg()), tool
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="becoming nobody needs root")

@@ -613,6 +613,12 @@ def test_the_state_of_a_scaler_and_of_random_generators_comes_back() -> None:
     assert_same(again(obj), obj)
 
 
+def _with_attribute() -> torch.Tensor:
+    tensor = torch.ones(2)
+    tensor.tag = Path  # type: ignore[attr-defined]
+    return tensor
+
+
 @pytest.mark.parametrize(
     ("obj", "expected"),
     [
@@ -626,6 +632,9 @@ def test_the_state_of_a_scaler_and_of_random_generators_comes_back() -> None:
         ([Counter()], False),
         (1j, False),
         ({"v": torch.__version__}, False),
+        (1 << 2038, True),
+        (1 << 2039, False),
+        ([_with_attribute()], False),
     ],
 )
 def test_what_torch_alone_could_read_is_known(obj: Any, expected: bool, tmp_path: Path) -> None:
@@ -763,6 +772,11 @@ def test_what_can_not_be_saved_is_refused_with_its_path(obj: Any, message: str) 
 
 
 @pytest.mark.filterwarnings("ignore")
+def test_more_dimensions_than_a_file_may_have_are_refused() -> None:
+    with pytest.raises(ferry.InvalidInput, match="a tensor of 65 dimensions; 64 are the most"):
+        structure.flatten({"a": torch.ones(2)[:1].reshape([1] * 65)})
+
+
 def test_compressed_quantized_nested_and_freed_tensors_are_refused() -> None:
     quantized = torch.quantize_per_tensor(torch.ones(2), 0.1, 0, torch.qint8)
     nested = torch.nested.nested_tensor([torch.ones(2), torch.ones(3)])

@@ -15,7 +15,7 @@ import threading
 import tensorferry.io  # noqa: F401  (its engines are stopped at exit, after what is below)
 from tensorferry import _lib
 from tensorferry._checkpoint.report import SaveReport
-from tensorferry._errors import Error
+from tensorferry._errors import Error, Timeout
 
 # A signal handler may save while the main thread is in here.
 _lock = threading.RLock()
@@ -46,6 +46,8 @@ class SaveJob:
         wrong."""
         try:
             report = self._saving.wait(timeout)
+        except Timeout:
+            raise
         except Error:
             # Not for being interrupted, or for a mistake in `timeout`: then it is still under way.
             if self.done():
@@ -83,6 +85,11 @@ def _finish() -> None:
             job.wait()
         except Exception as error:
             print(f"tensorferry: a save was lost: {job.path}: {error}", file=sys.stderr, flush=True)
+        except BaseException:
+            # Whoever interrupts a second time wants to be gone.
+            left = ", ".join(each.path for each in jobs[jobs.index(job) :])
+            print(f"tensorferry: saves were cut short: {left}", file=sys.stderr, flush=True)
+            raise
 
 
 def _forget() -> None:

@@ -178,7 +178,8 @@ class NumpyTool:
 
     def save(self, obj: object, flat: Flat, path: str, options: SaveOptions) -> dict[str, Any]:
         """Saves, and waits until it is done."""
-        array = obj.detach().cpu().numpy() if isinstance(obj, torch.Tensor) else np.asarray(obj)
+        assert isinstance(obj, torch.Tensor)
+        array = obj.detach().resolve_conj().resolve_neg().cpu().numpy()
 
         def write(draft: Path) -> None:
             with draft.open("wb") as file:

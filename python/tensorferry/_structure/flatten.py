@@ -54,6 +54,12 @@ ITEMSIZE_MAX = 65536
 INT_BITS_MAX = 65536
 """Longer integers are refused."""
 
+SAFE_INT_BITS_MAX = 255 * 8 - 1
+"""Longer ones are pickled in a way that torch's safe loader does not know."""
+
+DIMENSIONS_MAX = 64
+"""Tensors with more are refused; torch hardly computes with them."""
+
 Node: TypeAlias = Any
 """What ``json`` takes and gives."""
 
@@ -230,6 +236,8 @@ class _Visit:
             return value
         if value.bit_length() > INT_BITS_MAX:
             raise CannotSave(f"an int of {value.bit_length()} bits; {INT_BITS_MAX} are the most")
+        if value.bit_length() > SAFE_INT_BITS_MAX:
+            self.only_torch = False
         return {"int": hex(value)}
 
     def visit_float(self, value: Any, name: str | None, depth: int) -> Node:
@@ -300,6 +308,11 @@ class _Visit:
         except RuntimeError as error:
             # Tensors inside of transforms, and some devices, have no address.
             raise CannotSave(f"a tensor whose bytes torch won't give: {error}") from None
+        if value.dim() > DIMENSIONS_MAX:
+            raise CannotSave(f"a tensor of {value.dim()} dimensions; {DIMENSIONS_MAX} are the most")
+        if value.__dict__:
+            # Attributes are pickled too, whatever they are.
+            self.only_torch = False
         self.known[id(value)] = leaf
         self.leaves.append(leaf)
         return leaf.node

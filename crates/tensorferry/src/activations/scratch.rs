@@ -117,8 +117,8 @@ impl Drive {
         }
         let generous = end.max(before + GROW_BYTES);
         let reserved = match self.file.reserve(generous) {
-            Ok(()) => generous,
-            Err(_) => self.file.reserve(end).map(|()| end).map_err(|error| self.full(error))?,
+            Ok(_) => generous,
+            Err(_) => self.file.reserve(end).map(|_| end).map_err(|error| self.full(error))?,
         };
         *lock(&self.reserved) = reserved;
         Ok(())

@@ -81,6 +81,7 @@ pub fn save_behind(
     stage_all(&output, &backlog, source)?;
     let staged = output.began.elapsed();
     // Now the writer is the only one to hold the draft, which it is going to publish.
+    output.draft.hand_over();
     drop(output);
     backlog.close(Over::Complete(staged));
     drop(filling);

@@ -9,21 +9,24 @@
 //! mapped keeps it. A process that is killed leaves its draft behind. Each draft is locked by its
 //! writer, so the first save of the same path in another process knows which ones nobody is writing
 //! any more, and removes them.
+//!
+//! What is saved over keeps its permissions, and its owner as far as the process may give files away.
+//! Until it has them, nobody else may open the draft.
 
 use std::collections::HashSet;
-use std::error::Error as _;
 use std::ffi::{OsStr, OsString};
 use std::fs;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, LazyLock, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use rustix::fs::{Access, FlockOperation, Mode as Permissions, OFlags, access, flock};
+use rustix::fs::{Access, FlockOperation, Gid, Mode as Permissions, OFlags, Uid, access, flock};
 use rustix::io::Errno;
 
 use super::turn::Turn;
@@ -43,6 +46,10 @@ const ATTEMPTS_MAX: u32 = 100;
 /// Links to one another that are followed to a file that does not exist: the kernel's own limit.
 const LINKS_MAX: u32 = 40;
 
+/// File systems, by their magic numbers, on which a replaced file may be held: ext4, XFS, Btrfs, F2FS
+/// and tmpfs.
+const LOCAL: [u32; 5] = [0xef53, 0x5846_5342, 0x9123_683e, 0xf2f5_2010, 0x0102_1994];
+
 /// How long a save waits for the room of replaced files. A forked child would wait for threads that
 /// it does not have.
 const FREEING_MAX: Duration = Duration::from_secs(10);
@@ -59,6 +66,8 @@ pub struct Draft {
     /// Holds the lock that says that somebody is still writing.
     _lock: OwnedFd,
     turn: Turn,
+    /// The file system can't say beforehand whether there is room.
+    unreserved: bool,
     published: bool,
 }
 
@@ -67,29 +76,33 @@ impl Draft {
     pub fn create(engine: &Arc<dyn Engine>, path: &Path, direct: bool) -> Result<Self> {
         let target = judge(path)?;
         sweep_once(&target);
-        let turn = Turn::begin(&target);
+        let turn = Turn::begin(&target)?;
         for _ in 0..ATTEMPTS_MAX {
             let path = draft_path(&target);
-            let file = match engine.open(&path, Open { mode: Mode::New, direct }) {
-                Ok(file) => file,
-                // Another machine, or another container, has a process of the same number.
-                Err(error) if is_taken(&error) => continue,
-                Err(error) => return Err(error),
-            };
-            let Some(lock) = take_lock(&path).inspect_err(|_| remove(&path))? else { continue };
-            let draft = Self {
+            let old = fs::metadata(&target).ok();
+            let Some(lock) = make(&path, old.is_some())? else { continue };
+            let file = engine.open(&path, Open { mode: Mode::Update, direct });
+            let file = file.inspect_err(|_| remove(&path))?;
+            if let Some(old) = old {
+                liken(&lock, &old);
+            }
+            return Ok(Self {
                 engine: Arc::clone(engine),
                 file,
                 path,
                 target,
                 _lock: lock,
                 turn,
+                unreserved: false,
                 published: false,
-            };
-            draft.copy_permissions();
-            return Ok(draft);
+            });
         }
         Err(Error::new(Kind::Io, "somebody keeps removing drafts").with("file", path.display()))
+    }
+
+    /// Another thread than the one that made it goes on with it.
+    pub(super) fn hand_over(&self) {
+        self.turn.hand_over();
     }
 
     /// The file to write to.
@@ -98,35 +111,34 @@ impl Draft {
     }
 
     /// Reserves room, if need be after the files that earlier saves have replaced are gone.
-    pub(super) fn reserve(&self, len: u64) -> Result<()> {
-        match self.file.reserve(len) {
+    pub(super) fn reserve(&mut self, len: u64) -> Result<()> {
+        let reserved = match self.file.reserve(len) {
             Err(error) if error.kind() == Kind::OutOfSpace && wait_for_freed_room() => {
                 self.file.reserve(len)
             }
             reserved => reserved,
-        }
+        };
+        self.unreserved = !reserved?;
+        Ok(())
     }
 
     /// Gives the draft its name. With `durable`, it survives a power cut when this returns.
     pub fn publish(mut self, durable: bool, priority: Priority) -> Result<()> {
-        if durable {
+        // Without its room, what is in the page cache only may still fail to be written.
+        if durable || self.unreserved {
             self.engine.sync(&self.file, priority).wait()?;
         }
         self.turn.wait();
+        // Before the rename: whoever can't be synced is not put in its place.
+        let directory =
+            if durable { Some(Directory::open(directory_of(&self.target))?) } else { None };
         let _old = Replaced::hold(&self.target);
         fs::rename(&self.path, &self.target).map_err(|error| {
             Error::from_io(error, "can't put a saved file in its place")
                 .with("file", self.target.display())
         })?;
         self.published = true;
-        if durable { sync_directory(directory_of(&self.target)) } else { Ok(()) }
-    }
-
-    /// What is saved over keeps its permissions. A failure is no reason not to save.
-    fn copy_permissions(&self) {
-        if let Ok(old) = fs::metadata(&self.target) {
-            let _ = fs::set_permissions(&self.path, old.permissions());
-        }
+        directory.map_or(Ok(()), Directory::sync)
     }
 }
 
@@ -138,8 +150,15 @@ struct Replaced(Option<OwnedFd>);
 impl Replaced {
     fn hold(target: &Path) -> Self {
         let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        Self(rustix::fs::open(target, flags, Permissions::empty()).ok())
+        let held = rustix::fs::open(target, flags, Permissions::empty());
+        Self(held.ok().filter(may_be_held))
     }
+}
+
+/// Whether a file may be open while another takes its name. Over a network, the client first gives
+/// such a file another name, and for a moment nobody has this one.
+fn may_be_held(file: &OwnedFd) -> bool {
+    rustix::fs::fstatfs(file).is_ok_and(|stat| LOCAL.contains(&(stat.f_type as u32)))
 }
 
 /// Replaced files whose room is being given back.
@@ -188,12 +207,6 @@ fn remove(draft: &Path) {
     let _ = fs::remove_file(draft);
 }
 
-/// Whether a file could not be made because there is one of its name.
-fn is_taken(error: &Error) -> bool {
-    let cause = error.source().and_then(|cause| cause.downcast_ref::<io::Error>());
-    cause.is_some_and(|cause| cause.kind() == io::ErrorKind::AlreadyExists)
-}
-
 /// The file that `path` means, if a save may replace it.
 fn judge(path: &Path) -> Result<PathBuf> {
     let refuse = |error: Error| Err(error.with("file", path.display()));
@@ -201,6 +214,9 @@ fn judge(path: &Path) -> Result<PathBuf> {
         return refuse(Error::invalid("can't save to a path that has no file name"));
     }
     let target = follow(path);
+    if target.is_symlink() {
+        return refuse(Error::invalid("can't save to this path, its links lead nowhere"));
+    }
     if target.is_dir() {
         return refuse(Error::invalid("can't save to this path, it is a directory"));
     }
@@ -270,26 +286,45 @@ fn draft_path(target: &Path) -> PathBuf {
     target.with_file_name(name)
 }
 
+/// Makes a draft, and holds its lock: nobody sweeps it. If it is `secret`, nobody else may open it yet.
+/// `None` when there is one of this name, or a sweep was faster.
+fn make(path: &Path, secret: bool) -> Result<Option<OwnedFd>> {
+    let named = |error: Error| error.with("file", path.display());
+    let mode = if secret { 0o600 } else { 0o666 };
+    let mut options = fs::OpenOptions::new();
+    let file: OwnedFd = match options.read(true).write(true).create_new(true).mode(mode).open(path)
+    {
+        Ok(file) => file.into(),
+        // Another machine, or another container, has a process of the same number.
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => return Ok(None),
+        Err(error) => return Err(named(Error::from_io(error, "can't make a file to save to"))),
+    };
+    let locked = flock(&file, FlockOperation::NonBlockingLockExclusive);
+    let stat = rustix::fs::fstat(&file).inspect_err(|_| remove(path));
+    let stat = stat.map_err(|errno| named(Error::from_errno(errno, "can't look at a draft")))?;
+    // Where there are no locks, nobody sweeps.
+    if locked == Err(Errno::WOULDBLOCK) || stat.st_nlink == 0 {
+        return Ok(None);
+    }
+    Ok(Some(file))
+}
+
+/// Gives a file the owner and the permissions of another. That it can't is no reason not to save.
+fn liken(file: &OwnedFd, old: &fs::Metadata) {
+    let (owner, group) = (Uid::from_raw(old.uid()), Gid::from_raw(old.gid()));
+    if rustix::fs::fchown(file, Some(owner), Some(group)).is_err() {
+        // The owner is root's to give, the group that of who belongs to it.
+        let _ = rustix::fs::fchown(file, None, Some(group));
+    }
+    // After the owner, with whom bits may go.
+    let _ = rustix::fs::fchmod(file, Permissions::from_raw_mode(old.mode() & 0o7777));
+}
+
 /// The file, and whether its lock could be had. Over NFS, only who may write can lock.
 fn open_and_lock(path: &Path) -> rustix::io::Result<(OwnedFd, rustix::io::Result<()>)> {
     let file = rustix::fs::open(path, OFlags::RDWR | OFlags::CLOEXEC, Permissions::empty())?;
     let locked = flock(&file, FlockOperation::NonBlockingLockExclusive);
     Ok((file, locked))
-}
-
-/// The lock on a draft just made; `None` when a sweep was faster and has removed it.
-fn take_lock(path: &Path) -> Result<Option<OwnedFd>> {
-    let failed =
-        |errno| Error::from_errno(errno, "can't lock a draft").with("file", path.display());
-    let (file, locked) = match open_and_lock(path) {
-        Ok(opened) => opened,
-        Err(Errno::NOENT) => return Ok(None),
-        Err(errno) => return Err(failed(errno)),
-    };
-    // Where there are no locks, nobody sweeps.
-    let swept =
-        locked == Err(Errno::WOULDBLOCK) || rustix::fs::fstat(&file).map_err(failed)?.st_nlink == 0;
-    Ok((!swept).then_some(file))
 }
 
 /// Removes drafts of `target` that nobody is writing, the first time this process saves to it.
@@ -332,17 +367,28 @@ fn is_draft(name: &[u8], prefix: &[u8]) -> bool {
         && numbers.next().is_none()
 }
 
-/// Makes a rename in `directory` survive a power cut.
-fn sync_directory(directory: &Path) -> Result<()> {
-    let failed = |errno| {
-        Error::from_errno(errno, "can't sync the directory of a saved file")
-            .with("directory", directory.display())
-    };
-    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    let opened = rustix::fs::open(directory, flags, Permissions::empty()).map_err(failed)?;
-    match rustix::fs::fsync(opened) {
-        // Some network file systems keep their directories synced and refuse to be asked.
-        Ok(()) | Err(Errno::INVAL) => Ok(()),
-        Err(errno) => Err(failed(errno)),
+/// A directory in which a rename is to survive a power cut.
+struct Directory<'a>(&'a Path, OwnedFd);
+
+impl<'a> Directory<'a> {
+    fn open(path: &'a Path) -> Result<Self> {
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let opened = rustix::fs::open(path, flags, Permissions::empty());
+        opened.map(|opened| Self(path, opened)).map_err(|errno| {
+            let why = "can't sync the directory of a file to save durably, it is not readable";
+            Error::from_errno(errno, why).with("directory", path.display())
+        })
+    }
+
+    fn sync(self) -> Result<()> {
+        match rustix::fs::fsync(self.1) {
+            // Some network file systems keep their directories synced and refuse to be asked.
+            Ok(()) | Err(Errno::INVAL) => Ok(()),
+            Err(errno) => {
+                let why = "the saved file is in its place, but its directory can't be synced: a \
+                           power cut may bring the old one back";
+                Err(Error::from_errno(errno, why).with("directory", self.0.display()))
+            }
+        }
     }
 }

@@ -36,8 +36,7 @@ pub struct Stamp {
 impl Glance {
     /// Looks at a file; `None` if there is none, or something else.
     pub fn at(path: &Path) -> Result<Option<Self>> {
-        let named = |error: Error| error.with("file", path.display());
-        let failed = |error| named(Error::from_io(error, "can't open file"));
+        let failed = |error| Error::from_io(error, "can't open file").with("file", path.display());
         // Opening a pipe would wait for somebody at its other end.
         match fs::metadata(path) {
             Ok(metadata) if metadata.is_file() => {}
@@ -53,7 +52,8 @@ impl Glance {
             modified_nanos: metadata.mtime() * 1_000_000_000 + metadata.mtime_nsec(),
             bytes: metadata.len(),
         };
-        let is_warm = residency(&file, stamp.bytes).map_err(named)? >= WARM_SHARE;
+        // Where nobody can tell, as on file systems that map nothing, it is read from the disk.
+        let is_warm = residency(&file, stamp.bytes).is_ok_and(|share| share >= WARM_SHARE);
         Ok(Some(Self { stamp, is_warm }))
     }
 }

@@ -24,6 +24,9 @@ pub const HEADER_BYTES_MAX: u64 = 100_000_000;
 /// No file has more: offsets are signed, and the header takes some.
 const DATA_BYTES_MAX: u64 = i64::MAX as u64 - 2 * HEADER_BYTES_MAX;
 
+/// More dimensions are refused: torch computes with no more, and each mention of a tensor repeats them.
+pub(super) const DIMENSIONS_MAX: usize = 64;
+
 /// The name under which the header keeps texts that are no tensors.
 pub const METADATA: &str = "__metadata__";
 
@@ -79,6 +82,10 @@ impl Header {
         let tensors = tensors.into_iter().map(|(name, dtype, shape)| {
             if name == METADATA || !known.insert(name.clone()) {
                 let why = "a tensor's name stands twice, or has a meaning of its own";
+                return Err(Error::invalid(why).with("tensor", name));
+            }
+            if shape.len() > DIMENSIONS_MAX {
+                let why = format!("a tensor has more than {DIMENSIONS_MAX} dimensions");
                 return Err(Error::invalid(why).with("tensor", name));
             }
             let start = end;
@@ -241,6 +248,9 @@ impl Entry {
         let corrupt = |why: String| Err(Error::new(Kind::Corrupt, why));
         let dtype = Dtype::named(&self.dtype)?;
         let (start, end) = self.data_offsets;
+        if self.shape.len() > DIMENSIONS_MAX {
+            return corrupt(format!("the shape has more than {DIMENSIONS_MAX} dimensions"));
+        }
         if start > end {
             return corrupt(format!("data_offsets run backwards: {start}, {end}"));
         }

@@ -118,7 +118,7 @@ pub(super) struct Output {
     pub staging: Pool,
     pub checksum: bool,
     engine: Arc<dyn Engine>,
-    draft: Draft,
+    pub draft: Draft,
     header_len: u64,
     durable: bool,
     priority: Priority,
@@ -145,7 +145,7 @@ impl Output {
         }
         let placeholder = options.checksum.then(|| vec![0; header.tensors.len()]);
         let header_len = encode(&mut header, placeholder)?.len() as u64;
-        let draft = Draft::create(engine, path, direct)?;
+        let mut draft = Draft::create(engine, path, direct)?;
         draft.reserve(header_len + header.data_len())?;
         let windows = windows_in(&header);
         Ok(Self {

@@ -57,6 +57,19 @@ fn names_that_stand_twice_or_have_a_meaning_are_refused_before_anything_is_writt
 }
 
 #[test]
+fn more_dimensions_than_torch_has_are_refused_on_both_ways() {
+    let tensor = |dimensions| ("a".to_owned(), Dtype::U8, vec![1; dimensions]);
+    let header = Header::lay_out([tensor(64)], BTreeMap::new()).unwrap();
+    assert_eq!(Header::decode(split(&header.encode().unwrap()).1, 1).unwrap(), header);
+    let error = Header::lay_out([tensor(65)], BTreeMap::new()).unwrap_err();
+    assert_eq!(error.to_string(), "a tensor has more than 64 dimensions (tensor: a)");
+    let shape = vec!["1"; 1_000_000].join(",");
+    let json = format!(r#"{{"a":{{"dtype":"U8","shape":[{shape}],"data_offsets":[0,1]}}}}"#);
+    let error = Header::decode(json.as_bytes(), 1).unwrap_err();
+    assert_eq!(error.to_string(), "the shape has more than 64 dimensions (tensor: a)");
+}
+
+#[test]
 fn a_length_that_cannot_be_is_named() {
     for (len, file, kind, text) in [
         (0, 100, Kind::Corrupt, "a header of 0 bytes is too short"),

@@ -2,11 +2,17 @@
 //!
 //! Two saves of a path may write their drafts side by side; only publishing waits. Whoever began
 //! last is what the path shows in the end, however long the others took.
+//!
+//! A thread that waited for itself would wait for ever: a save may ask Python for a tensor, Python may
+//! call a signal's handler there, and that may save too. So a second turn of one thread is refused,
+//! until the first is over or another thread has taken it on.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, HashMap};
 use std::path::{Path, PathBuf};
 use std::sync::{Condvar, LazyLock, Mutex, PoisonError};
+use std::thread::{self, ThreadId};
 
+use crate::error::{Error, Result};
 use crate::memory::process_id;
 
 /// Everybody in line, by path, in the order of beginning. An entry lasts as long as its [`Turn`].
@@ -16,7 +22,8 @@ static MOVED: Condvar = Condvar::new();
 #[derive(Default)]
 struct Lines {
     begun: u64,
-    waiting: HashMap<Place, BTreeSet<u64>>,
+    /// With the thread that is busy with it, as long as that is the one which began.
+    waiting: HashMap<Place, BTreeMap<u64, Option<ThreadId>>>,
 }
 
 /// A path in one process: a forked child is in no line of its parent's, which would never move.
@@ -30,19 +37,35 @@ pub(super) struct Turn {
 }
 
 impl Turn {
-    pub fn begin(path: &Path) -> Self {
+    pub fn begin(path: &Path) -> Result<Self> {
         let mut lines = LINES.lock().unwrap_or_else(PoisonError::into_inner);
         lines.begun += 1;
         let number = lines.begun;
         let place = (process_id(), path.to_owned());
-        lines.waiting.entry(place.clone()).or_default().insert(number);
-        Self { place, number }
+        let busy = Some(thread::current().id());
+        let line = lines.waiting.entry(place.clone()).or_default();
+        if line.values().any(|thread| *thread == busy) {
+            let why = "this thread is in the middle of a save to the same path; in a signal's handler, \
+                       save to another one, or note the signal and save after this";
+            return Err(Error::invalid(why).with("file", path.display()));
+        }
+        line.insert(number, busy);
+        Ok(Self { place, number })
+    }
+
+    /// Another thread goes on with it.
+    pub fn hand_over(&self) {
+        let mut lines = LINES.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(line) = lines.waiting.get_mut(&self.place) {
+            line.insert(self.number, None);
+        }
     }
 
     /// Waits until nobody who began earlier is left.
     pub fn wait(&self) {
         let mut lines = LINES.lock().unwrap_or_else(PoisonError::into_inner);
-        while lines.waiting[&self.place].first() != Some(&self.number) {
+        let is_first = |line: &BTreeMap<u64, _>| line.keys().next() == Some(&self.number);
+        while !is_first(&lines.waiting[&self.place]) {
             lines = MOVED.wait(lines).unwrap_or_else(PoisonError::into_inner);
         }
     }
@@ -66,13 +89,19 @@ impl Drop for Turn {
 mod tests {
     use super::*;
 
+    /// The second of another thread.
+    fn two_turns(path: &str) -> [Turn; 2] {
+        let begin = || Turn::begin(path.as_ref()).unwrap();
+        [begin(), thread::scope(|scope| scope.spawn(begin).join().unwrap())]
+    }
+
     #[test]
     fn a_later_turn_waits_for_the_earlier_ones_of_its_path_only() {
         let order = Mutex::new(Vec::new());
-        let (first, second) = (Turn::begin("/a".as_ref()), Turn::begin("/a".as_ref()));
-        let other = Turn::begin("/b".as_ref());
+        let [first, second] = two_turns("/a");
+        let other = Turn::begin("/b".as_ref()).unwrap();
         other.wait();
-        std::thread::scope(|scope| {
+        thread::scope(|scope| {
             scope.spawn(|| {
                 second.wait();
                 order.lock().unwrap().push(2);
@@ -87,7 +116,19 @@ mod tests {
 
     #[test]
     fn whoever_gives_up_is_not_waited_for() {
-        let (first, second) = (Turn::begin("/c".as_ref()), Turn::begin("/c".as_ref()));
+        let [first, second] = two_turns("/c");
+        drop(first);
+        second.wait();
+    }
+
+    #[test]
+    fn a_thread_is_refused_a_turn_in_which_it_would_wait_for_itself() {
+        let first = Turn::begin("/d".as_ref()).unwrap();
+        let error = Turn::begin("/d".as_ref()).unwrap_err();
+        assert!(error.to_string().contains("signal's handler"), "{error}");
+        Turn::begin("/e".as_ref()).unwrap();
+        first.hand_over();
+        let second = Turn::begin("/d".as_ref()).unwrap();
         drop(first);
         second.wait();
     }

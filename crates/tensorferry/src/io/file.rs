@@ -190,14 +190,14 @@ impl File {
     /// Makes the file at least `len` bytes long, with room on the disk: what was not written reads
     /// as zeros. A full disk shows now, extents are contiguous, and direct writes inside the
     /// length run side by side, where a file system lets those that extend a file pass one by
-    /// one. File systems that can't reserve are only given the length.
-    pub fn reserve(&self, len: u64) -> Result<()> {
+    /// one. Where a file system can't reserve, the file is only given the length, and this is `false`.
+    pub fn reserve(&self, len: u64) -> Result<bool> {
         if len == 0 {
-            return Ok(());
+            return Ok(true);
         }
         if let Storage::Disk { buffered, .. } = &self.0.storage {
             match retry_on_intr(|| fallocate(buffered, FallocateFlags::empty(), 0, len)) {
-                Ok(()) => return Ok(()),
+                Ok(()) => return Ok(true),
                 Err(Errno::OPNOTSUPP | Errno::NOSYS) => {}
                 Err(errno) => {
                     let error = self.error(errno, "can't reserve room for file");
@@ -205,7 +205,10 @@ impl File {
                 }
             }
         }
-        if self.len()? < len { self.set_len(len) } else { Ok(()) }
+        if self.len()? < len {
+            self.set_len(len)?;
+        }
+        Ok(matches!(self.0.storage, Storage::Memory(_)))
     }
 
     pub(super) fn id(&self) -> u64 {

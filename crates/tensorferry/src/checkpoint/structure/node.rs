@@ -5,7 +5,7 @@ use super::leaf::Leaf;
 /// Keys and values of a dict, in their order.
 pub type Entries = Vec<(Node, Node)>;
 
-/// A value, named as in Python.
+/// A value, named as in Python. It is small, because a text of a few bytes makes one.
 #[derive(Debug, Clone, PartialEq)]
 #[expect(missing_docs, reason = "the names are Python's")]
 pub enum Node {
@@ -37,13 +37,13 @@ pub enum Node {
     Device(String),
     /// NumPy's, of this dtype.
     Scalar(String),
-    Tensor(Leaf),
+    Tensor(Box<Leaf>),
     /// NumPy's.
-    Array(Leaf),
+    Array(Box<Leaf>),
     /// Bytes that are stored as a tensor.
-    Blob(Leaf),
+    Blob(Box<Leaf>),
     /// A bytearray that is stored as a tensor.
-    ByteArrayBlob(Leaf),
+    ByteArrayBlob(Box<Leaf>),
 }
 
 impl Node {

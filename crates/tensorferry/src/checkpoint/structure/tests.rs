@@ -82,6 +82,11 @@ fn every_kind_of_value_is_read() {
 }
 
 #[test]
+fn a_value_takes_little_more_memory_than_its_text_may() {
+    assert!(size_of::<Node>() <= 40, "{}", size_of::<Node>());
+}
+
+#[test]
 fn leaves_say_what_they_are_with_all_defaults_filled_in() {
     let leaf = |json: &str| match parsed(json) {
         Node::Tensor(leaf) | Node::Array(leaf) | Node::Blob(leaf) => leaf,

@@ -408,9 +408,10 @@ impl Store {
         {
             return Err(Error::new(Kind::OutOfSpace, "there is less free space than that"));
         }
-        self.file.reserve(len).inspect_err(|_| {
+        let reserved = self.file.reserve(len).inspect_err(|_| {
             let _ = self.file.set_len(before);
-        })
+        });
+        reserved.map(|_| ())
     }
 
     fn full(&self, needed: u64, error: Error) -> Error {

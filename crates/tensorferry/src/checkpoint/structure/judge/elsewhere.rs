@@ -7,7 +7,7 @@
 use std::collections::HashSet;
 
 use super::leaf::{numbers, text};
-use crate::checkpoint::header::{Header, Tensor, bytes_of};
+use crate::checkpoint::header::{DIMENSIONS_MAX, Header, Tensor, bytes_of};
 use crate::checkpoint::structure::json::Json;
 use crate::dtype::Dtype;
 
@@ -30,6 +30,9 @@ fn tensor<'a>(json: &'a Json, known: &mut HashSet<&'a str>) -> Result<Tensor, St
     let shape = shape.ok_or_else(wrong)?;
     if !known.insert(name) {
         return Err(format!("the tensor {name:?} is elsewhere and here, or elsewhere twice"));
+    }
+    if shape.len() > DIMENSIONS_MAX {
+        return Err(format!("the tensor {name:?} has more than {DIMENSIONS_MAX} dimensions"));
     }
     let dtype = Dtype::named(dtype).map_err(|error| error.to_string())?;
     let bytes = bytes_of(dtype, &shape)

@@ -1,15 +1,12 @@
 //! Judges what the text says of stored tensors.
 
 use super::Judge;
-use crate::checkpoint::header::Tensor;
+use crate::checkpoint::header::{DIMENSIONS_MAX, Tensor};
 use crate::checkpoint::structure::json::Json;
 use crate::checkpoint::structure::leaf::{Leaf, View};
 use crate::checkpoint::structure::notation::{self, ITEMSIZE_MAX};
 use crate::dtype::Dtype;
 use crate::error::Result;
-
-/// Dimensions of a view.
-const DIMENSIONS_MAX: usize = 64;
 
 /// What went wrong, without the place.
 type Judged<T> = std::result::Result<T, String>;
