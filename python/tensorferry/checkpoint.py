@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     import torch
 
     from tensorferry._checkpoint.location import MapLocation
+    from tensorferry.tensor_io import TensorIO
 
 __all__ = ["SaveJob", "SaveReport", "load", "safe_open", "save", "save_async"]
 
@@ -73,13 +74,19 @@ def save(
     from tensorferry._checkpoint import ranks
     from tensorferry.tensor_io import default
 
-    raise_earlier_failure()
-    group = ranks.group(rank, world_size, sharded, replicated)
-    chooser = default(tool, goal)
+    group = ranks.group(rank, world_size)
     if group is None:
-        return chooser.save(obj, path, durable=durable, checksum=checksum)
-    ranks.check_tool(tool)
-    return ranks.save(chooser, obj, os.fspath(path), group, durable=durable, checksum=checksum)
+        raise_earlier_failure()
+        ranks.check_none(sharded, replicated)
+        return default(tool, goal).save(obj, path, durable=durable, checksum=checksum)
+
+    def prepare() -> tuple[TensorIO, ranks.Group]:
+        # What one rank raises here, the others have to learn as any failure of its save.
+        raise_earlier_failure()
+        ranks.check_tool(tool)
+        return default(tool, goal), group.saying(sharded, replicated)
+
+    return ranks.save(prepare, obj, os.fspath(path), group, durable=durable, checksum=checksum)
 
 
 def save_async(
@@ -138,7 +145,7 @@ def load(
     from tensorferry.tensor_io import default
 
     options = LoadOptions(keys, bool(mmap), verify, map_location)
-    group = ranks.group(rank, world_size, None, False)
+    group = ranks.group(rank, world_size)
     if group is not None:
         return ranks.load(os.fspath(path), options, rank=group.rank, world_size=group.world_size)
     return default(tool, "r").load_with(os.fspath(path), options)

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Mapping
 from multiprocessing.context import ForkServerContext
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -16,6 +16,7 @@ import torch
 from safetensors.torch import save_file
 
 import tensorferry as ferry
+from tensorferry._checkpoint.jobs import SaveJob
 from tensorferry._checkpoint.ranks import alone, index, load
 from tensorferry._checkpoint.ranks.split import chunk_sizes, share_out
 
@@ -504,6 +505,45 @@ def test_a_failed_save_never_meets_one_of_another_process(tmp_path: Path) -> Non
     assert "-g1n1x" in first
 
 
+class FullDisk:
+    """A save behind its caller that has failed."""
+
+    staged_seconds = 0.0
+
+    def done(self) -> bool:
+        return True
+
+    def wait(self, timeout: float | None = None) -> Any:
+        raise ferry.OutOfSpace("the disk is full")
+
+
+def fail_behind(path: Path) -> None:
+    SaveJob(str(path), cast(Any, FullDisk()))
+
+
+@pytest.mark.parametrize(
+    ("failing", "why"),
+    [
+        ({}, "the disk is full"),
+        ({"tool": "torch"}, "can't save with the tool 'torch'"),
+        ({"tool": "none"}, "none"),
+        ({"sharded": {"x": "0"}}, "sharded gives 'x' the dimension '0'"),
+    ],
+)
+def test_a_save_that_fails_before_it_begins_never_meets_an_earlier_one_of_others(
+    tmp_path: Path, failing: dict[str, Any], why: str
+) -> None:
+    path = tmp_path / "model.ferry"
+    save({"step": 100}, path, 1, 2)
+    alone._lines.clear()  # From here on, the process of rank 0.
+    if not failing:
+        fail_behind(tmp_path / "other.ferry")
+    with pytest.raises(ferry.Error, match=why):
+        save({"step": 100}, path, 0, 2, **failing)
+    assert not save({"step": 200}, path, 0, 2).complete
+    assert not path.exists()
+
+
 def test_an_index_that_was_moved_keeps_its_files(tmp_path: Path) -> None:
     path, kept = tmp_path / "latest.ferry", tmp_path / "best.ferry"
     save_all([{"x": torch.full((2,), rank)} for rank in range(2)], path, sharded={"x": 0})
@@ -570,9 +610,13 @@ def run(
     started = [context.Process(target=target, args=each) for each in arguments]
     for process in started:
         process.start()
-    for process in started:
-        process.join(60)
-        assert process.exitcode == 0
+    try:
+        for process in started:
+            process.join(60)
+            assert process.exitcode == 0
+    finally:
+        for process in started:
+            process.kill()
 
 
 def save_steps(path: Path, rank: int, world_size: int, barrier: Any, steps: int) -> None:
@@ -652,6 +696,30 @@ def test_processes_that_talk_return_when_the_checkpoint_is_whole(
     path.parent.mkdir()
     run(processes, save_talking, *((path, rank, 2, tmp_path / "meet") for rank in range(2)))
     assert ferry.load(path)["x"].tolist() == [9] * 4
+    assert names_beside(path) == set(index_of(path)["files"])
+
+
+def save_after_a_failure_behind(path: Path, rank: int, world_size: int, rendezvous: Path) -> None:
+    talk(rank, world_size, rendezvous)
+    if rank == 1:
+        fail_behind(path)
+    with pytest.raises(ferry.OutOfSpace, match="the disk is full") as caught:
+        save({"x": 1}, path, rank, world_size)
+    assert ("rank 1 has failed" in str(caught.value)) == (rank == 0)
+    with pytest.raises(ferry.InvalidInput, match="sharded gives 'x' the dimension 'rows'"):
+        save({"x": 1}, path, rank, world_size, sharded={"x": "rows" if rank == 0 else 0})
+    save({"x": 2}, path, rank, world_size)
+    torch.distributed.destroy_process_group()
+
+
+def test_all_that_talk_raise_if_one_fails_before_it_begins(
+    tmp_path: Path, processes: ForkServerContext
+) -> None:
+    path = tmp_path / "saved" / "model.ferry"
+    path.parent.mkdir()
+    ranks = ((path, rank, 2, tmp_path / "meet") for rank in range(2))
+    run(processes, save_after_a_failure_behind, *ranks)
+    assert ferry.load(path) == {"x": 2}
     assert names_beside(path) == set(index_of(path)["files"])
 
 

@@ -39,8 +39,8 @@ be in no index because another rank has never written its part of that save. Wha
 leaves behind is named by no index, and is never read.
 """
 
-from tensorferry._checkpoint.ranks.group import Group, check_tool, group
+from tensorferry._checkpoint.ranks.group import Group, check_none, check_tool, group
 from tensorferry._checkpoint.ranks.load import load
 from tensorferry._checkpoint.ranks.save import save
 
-__all__ = ["Group", "check_tool", "group", "load", "save"]
+__all__ = ["Group", "check_none", "check_tool", "group", "load", "save"]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 
 from tensorferry._errors import InvalidInput
@@ -29,18 +29,14 @@ class Group:
         """Whether a tensor that is not cut is the same on every rank."""
         return any(fnmatchcase(name, pattern) for pattern in self.replicated)
 
+    def saying(self, sharded: Mapping[str, int] | None, replicated: Sequence[str] | bool) -> Group:
+        """The same rank, with what it says about its tensors."""
+        return replace(self, sharded=_dims(sharded), replicated=_patterns(replicated))
 
-def group(
-    rank: int | None,
-    world_size: int | None,
-    sharded: Mapping[str, int] | None,
-    replicated: Sequence[str] | bool,
-) -> Group | None:
-    """Judges what a caller says; None for a caller without ranks."""
+
+def group(rank: int | None, world_size: int | None) -> Group | None:
+    """Judges who a caller is; None for one without ranks."""
     if rank is None and world_size is None:
-        if sharded or replicated:
-            what = "sharded and replicated are for several ranks"
-            raise InvalidInput(f"{what}; give rank and world_size too")
         return None
     if rank is None or world_size is None:
         missing = "rank" if rank is None else "world_size"
@@ -52,7 +48,14 @@ def group(
         raise InvalidInput(f"world_size is 1 to {WORLD_SIZE_MAX}, not {world_size}")
     if not 0 <= rank < world_size:
         raise InvalidInput(f"of {world_size} ranks, rank is 0 to {world_size - 1}, not {rank}")
-    return Group(rank, world_size, _dims(sharded), _patterns(replicated))
+    return Group(rank, world_size)
+
+
+def check_none(sharded: Mapping[str, int] | None, replicated: Sequence[str] | bool) -> None:
+    """Callers without ranks say nothing about them."""
+    if sharded or replicated:
+        what = "sharded and replicated are for several ranks"
+        raise InvalidInput(f"{what}; give rank and world_size too")
 
 
 def check_tool(tool: str) -> None:

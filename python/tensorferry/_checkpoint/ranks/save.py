@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Callable
 from dataclasses import replace
-from typing import Protocol
+from typing import Protocol, TypeAlias
 
 from tensorferry._checkpoint import run
 from tensorferry._checkpoint.opened import Opened
@@ -31,45 +32,58 @@ class Chooser(Protocol):
         ...
 
 
+Prepared: TypeAlias = tuple[Chooser, Group]
+"""The tool, and the rank with what it says about its tensors."""
+
+
 def save(
-    chooser: Chooser, obj: object, path: str, group: Group, *, durable: bool, checksum: bool
+    prepare: Callable[[], Prepared],
+    obj: object,
+    path: str,
+    group: Group,
+    *,
+    durable: bool,
+    checksum: bool,
 ) -> SaveReport:
-    """Saves this rank's part of a checkpoint, and the index if all other parts are there."""
+    """Saves this rank's part of a checkpoint, and the index if all other parts are there.
+
+    ``prepare`` may raise: that is a failure of this save, as any other.
+    """
     began = time.perf_counter()
     # A link stays one; all files lie beside what it leads to.
-    saving = _Saving(chooser, os.path.realpath(path), group, durable, checksum)
-    report = saving.together(obj) if together.can_talk(group) else saving.alone(obj)
+    saving = _Saving(os.path.realpath(path), group, durable, checksum)
+    way = saving.together if together.can_talk(group) else saving.alone
+    report = way(prepare, obj)
     return replace(report, seconds=time.perf_counter() - began)
 
 
 class _Saving:
-    def __init__(
-        self, chooser: Chooser, path: str, group: Group, durable: bool, checksum: bool
-    ) -> None:
-        self.chooser = chooser
+    def __init__(self, path: str, group: Group, durable: bool, checksum: bool) -> None:
         self.path = path
         self.group = group
         self.durable = durable
         self.checksum = checksum
 
-    def together(self, obj: object) -> SaveReport:
+    def together(self, prepare: Callable[[], Prepared], obj: object) -> SaveReport:
         """Every step is taken by all ranks, and the next one only if none has failed."""
+        prepared = prepare()
         ticket = together.begin(self.path)
 
         def discard() -> None:
             self.discard(ticket)
 
-        report = together.step(lambda: self.write(obj, ticket), discard)
+        report = together.step(lambda: self.write(prepared, obj, ticket), discard)
         made = together.step(lambda: self.survey(ticket) if together.leads() else None, discard)
         # From here on the index may be in its place, whatever fails: the files have to stay.
         together.step(lambda: None if made is None else self.publish(made))
         return report
 
-    def alone(self, obj: object) -> SaveReport:
+    def alone(self, prepare: Callable[[], Prepared], obj: object) -> SaveReport:
         """No step waits for another rank."""
         try:
+            prepared = prepare()
             ticket = alone.begin(self.path, self.group)
-            report = self.write(obj, ticket)
+            report = self.write(prepared, obj, ticket)
         except BaseException:
             alone.failed(self.path, self.group)
             raise
@@ -79,18 +93,19 @@ class _Saving:
             alone.finished(self.path, self.group, ticket)
         return replace(report, complete=complete)
 
-    def write(self, obj: object, ticket: Ticket) -> SaveReport:
+    def write(self, prepared: Prepared, obj: object, ticket: Ticket) -> SaveReport:
         """Writes this rank's file."""
-        part = divide(flatten(obj), self.group)
+        chooser, group = prepared
+        part = divide(flatten(obj), group)
         flat = part.with_words(
             token=ticket.token,
-            rank=self.group.rank,
-            world_size=self.group.world_size,
+            rank=group.rank,
+            world_size=group.world_size,
             begun=ticket.begun,
         )
-        tool = self.chooser.core_tool(self.path, flat.nbytes, self.durable)
+        tool = chooser.core_tool(self.path, flat.nbytes, self.durable)
         options = SaveOptions(self.durable, self.checksum)
-        file = beside(self.path, self.files(ticket)[self.group.rank])
+        file = beside(self.path, self.files(ticket)[group.rank])
         return run.save_with(tool, obj, flat, file, options)
 
     def all_there(self, ticket: Ticket) -> bool:
