@@ -66,8 +66,7 @@ class _Saving:
 
     def together(self, prepare: Callable[[], Prepared], obj: object) -> SaveReport:
         """Every step is taken by all ranks, and the next one only if none has failed."""
-        prepared = prepare()
-        ticket = together.begin(self.path)
+        ticket, prepared = together.begin(self.path, prepare)
 
         def discard() -> None:
             self.discard(ticket)

@@ -32,8 +32,8 @@ def leads() -> bool:
     return dist.get_rank() == 0
 
 
-def begin(path: str) -> Ticket:
-    """What the leader has drawn."""
+def begin(path: str, prepare: Callable[[], T]) -> tuple[Ticket, T]:
+    """What the leader has drawn, and what this rank has prepared."""
 
     def draw() -> tuple[str, int] | None:
         if not leads():
@@ -42,10 +42,11 @@ def begin(path: str) -> Ticket:
         generation = (index.generation if index else 0) + 1
         return f"g{generation}r{secrets.token_hex(8)}", generation
 
-    drawn: list[Any] = [step(draw)]
+    own, prepared = step(lambda: (draw(), prepare()))
+    drawn: list[Any] = [own]
     dist.broadcast_object_list(drawn, src=0)
     token, generation = drawn[0]
-    return Ticket(token, generation, time.time())
+    return Ticket(token, generation, time.time()), prepared
 
 
 def step(act: Callable[[], T], undo: Callable[[], None] = lambda: None) -> T:
