@@ -11,7 +11,10 @@ from tensorferry._errors import NotFound
 from tensorferry._structure.paths import find
 from tensorferry._structure.values import VALUES, key_text
 
-_LEAVES = ("tensor", "array", "blob", "bytearray_blob")
+BLOBS = ("blob", "bytearray_blob")
+"""Bytes of Python that are stored as tensors."""
+
+_LEAVES = ("tensor", "array", *BLOBS)
 _CONTAINERS = ("dict", "odict", "counter", "tuple")
 
 SUGGESTED_FROM_MAX = 5000

@@ -37,8 +37,10 @@ def divide(flat: Flat, group: Group) -> Part:
     replicated: dict[str, int] = {}
     views = _viewed(flat)
     for stored in flat.stored:
-        # Bytes of Python are no tensor that could be cut.
-        dim = None if isinstance(stored.source, bytes) else group.dim(stored.name)
+        if isinstance(stored.source, bytes):
+            # Bytes of Python are no tensor: each rank keeps its own, as it does shorter ones.
+            continue
+        dim = group.dim(stored.name)
         if dim is not None:
             sharded[stored.name] = _judged(stored, dim, views)
         elif group.is_replicated(stored.name):

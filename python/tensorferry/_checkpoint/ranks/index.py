@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
@@ -16,7 +17,7 @@ from tensorferry import _lib
 from tensorferry._checkpoint.ranks.group import WORLD_SIZE_MAX
 from tensorferry._checkpoint.ranks.names import TOKEN, is_plain
 from tensorferry._checkpoint.ranks.split import chunk_sizes
-from tensorferry._errors import Corrupt, Unsupported
+from tensorferry._errors import Corrupt, InvalidInput, Unsupported
 
 VERSION = 1
 
@@ -48,9 +49,11 @@ class Replicated:
 class Private:
     """Stored by each of ``ranks``."""
 
-    ranks: list[int]
+    ranks: Sequence[int]
     equal: bool
     """Whether all ranks have it, and it is the same on all."""
+    own: bool = False
+    """Whether other numbers of ranks get it as rank 0 has it, if it does."""
 
 
 Tensor: TypeAlias = Sharded | Replicated | Private
@@ -80,11 +83,22 @@ class Index:
                 "generation": self.generation,
                 "world_size": self.world_size,
                 "files": self.files,
-                "tensors": {name: _said(tensor) for name, tensor in self.tensors.items()},
+                "tensors": {
+                    name: _said(tensor, self.world_size) for name, tensor in self.tensors.items()
+                },
                 "weight_map": self._weight_map(),
             },
             ensure_ascii=False,
         )
+
+    def encoded(self) -> bytes:
+        """The same, unless no reader would take it."""
+        raw = self.text().encode()
+        if len(raw) > INDEX_BYTES_MAX:
+            what = f"the index of the checkpoint would have {len(raw)} bytes"
+            hint = "save fewer tensors, or tensors with shorter names"
+            raise InvalidInput(f"{what}, and {INDEX_BYTES_MAX} are the most; {hint}")
+        return raw
 
     def _weight_map(self) -> dict[str, str]:
         """Tensors that are whole in a file, for readers that know no ranks."""
@@ -124,12 +138,12 @@ def existing(path: str) -> Index | None:
     return found if isinstance(found, Index) else None
 
 
-def write(index: Index, path: str, *, durable: bool) -> None:
+def write(raw: bytes, path: str, *, durable: bool) -> None:
     """Puts an index in its place, whole or not at all."""
     draft = _lib.Draft(path)
     try:
         with open(draft.path, "wb") as file:
-            file.write(index.text().encode())
+            file.write(raw)
         draft.publish(durable)
     finally:
         draft.discard()
@@ -185,12 +199,14 @@ def _tensor(name: str, said: Any, world_size: int) -> Tensor:
     _check(type(said) is dict, what)
     kind = said.get("kind")
     if kind == "private":
-        ranks, equal = said.get("ranks"), said.get("equal")
-        _check(type(ranks) is list and ranks and type(equal) is bool, what)
-        _check(all(_is_count(rank) and rank < world_size for rank in ranks), what)
-        _check(ranks == sorted(set(ranks)), what)
+        ranks, equal, own = (
+            _ranks(said, world_size, what),
+            said.get("equal"),
+            said.get("own", False),
+        )
+        _check(type(equal) is bool and type(own) is bool, what)
         _check(not equal or len(ranks) == world_size, what)
-        return Private(ranks, equal)
+        return Private(ranks, equal, own)
     dtype, shape = said.get("dtype"), said.get("shape")
     _check(type(dtype) is str and type(shape) is list and all(map(_is_count, shape)), what)
     _check(len(shape) <= DIMENSIONS_MAX, what)
@@ -203,9 +219,22 @@ def _tensor(name: str, said: Any, world_size: int) -> Tensor:
     return Sharded(dtype, shape, dim)
 
 
-def _said(tensor: Tensor) -> dict[str, Any]:
+def _ranks(said: dict[str, Any], world_size: int, what: str) -> Sequence[int]:
+    """Those that have a private tensor: all, if none are named."""
+    if "ranks" not in said:
+        return range(world_size)
+    ranks = said["ranks"]
+    _check(type(ranks) is list and ranks, what)
+    _check(all(_is_count(rank) and rank < world_size for rank in ranks), what)
+    _check(ranks == sorted(set(ranks)), what)
+    return ranks if len(ranks) < world_size else range(world_size)
+
+
+def _said(tensor: Tensor, world_size: int) -> dict[str, Any]:
     if isinstance(tensor, Private):
-        return {"kind": "private", "ranks": tensor.ranks, "equal": tensor.equal}
+        some = {"ranks": list(tensor.ranks)} if len(tensor.ranks) < world_size else {}
+        own = {"own": True} if tensor.own else {}
+        return {"kind": "private", **some, "equal": tensor.equal, **own}
     said = {"dtype": tensor.dtype, "shape": tensor.shape}
     if isinstance(tensor, Replicated):
         return {"kind": "replicated", **said, "rank": tensor.rank}

@@ -116,7 +116,7 @@ class _Loading:
             return tensor.rank
         if isinstance(tensor, Sharded):
             self.check(name, tensor, self.home)
-        elif not self.same and not tensor.equal:
+        elif not (self.same or tensor.equal or tensor.own):
             raise self.not_the_same(name)
         return self.home
 
@@ -134,7 +134,7 @@ class _Loading:
     def refuse_strays(self) -> None:
         """What rank 0 does not have would be lost."""
         for name, tensor in self.index.tensors.items():
-            if isinstance(tensor, Private) and tensor.ranks[0] != 0:
+            if isinstance(tensor, Private) and tensor.ranks[0] != 0 and not tensor.own:
                 raise self.not_the_same(name)
 
     def not_the_same(self, name: str) -> InvalidInput:

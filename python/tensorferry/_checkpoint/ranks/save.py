@@ -74,7 +74,7 @@ class _Saving:
         report = together.step(lambda: self.write(prepared, obj, ticket), discard)
         made = together.step(lambda: self.survey(ticket) if together.leads() else None, discard)
         # From here on the index may be in its place, whatever fails: the files have to stay.
-        together.step(lambda: None if made is None else self.publish(made))
+        together.step(lambda: None if made is None else self.publish(*made))
         return report
 
     def alone(self, prepare: Callable[[], Prepared], obj: object) -> SaveReport:
@@ -88,7 +88,7 @@ class _Saving:
             raise
         complete = self.all_there(ticket)
         if complete:
-            self.publish(self.survey(ticket))
+            self.publish(*self.survey(ticket))
             alone.finished(self.path, self.group, ticket)
         return replace(report, complete=complete)
 
@@ -119,9 +119,11 @@ class _Saving:
             # Somebody else's, by the same name.
             return False
 
-    def survey(self, ticket: Ticket) -> Index:
-        """Makes the index."""
-        return survey(ticket.token, ticket.generation, self.files(ticket), self.parts(ticket))
+    def survey(self, ticket: Ticket) -> tuple[Index, bytes]:
+        """Makes the index, and what stands in its file."""
+        parts = self.parts(ticket)
+        made = survey(ticket.token, ticket.generation, self.files(ticket), parts)
+        return made, made.encoded()
 
     def parts(self, ticket: Ticket) -> list[tuple[Opened, Words]]:
         """The files of all ranks."""
@@ -131,10 +133,10 @@ class _Saving:
             for rank, name in files
         ]
 
-    def publish(self, made: Index) -> None:
+    def publish(self, made: Index, raw: bytes) -> None:
         """Puts the index in its place, and removes what it replaces."""
         old = index.existing(self.path)
-        index.write(made, self.path, durable=self.durable)
+        index.write(raw, self.path, durable=self.durable)
         index.remove_replaced(old, made, self.path)
 
     def discard(self, ticket: Ticket) -> None:

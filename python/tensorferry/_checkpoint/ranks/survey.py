@@ -10,6 +10,8 @@ from tensorferry._checkpoint.ranks.index import Index, Private, Replicated, Shar
 from tensorferry._checkpoint.ranks.split import chunk_sizes
 from tensorferry._checkpoint.ranks.words import Words
 from tensorferry._errors import InvalidInput
+from tensorferry._structure import names
+from tensorferry._structure.select import BLOBS
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,8 +31,8 @@ def survey(
 ) -> Index:
     """Makes the index, or says what does not fit together."""
     ranks = [_seen(opened, words) for opened, words in parts]
-    names = dict.fromkeys(name for seen in ranks for name in seen)
-    tensors = {name: _tensor(name, [seen.get(name) for seen in ranks]) for name in names}
+    all_names = dict.fromkeys(name for seen in ranks for name in seen)
+    tensors = {name: _tensor(name, [seen.get(name) for seen in ranks]) for name in all_names}
     return Index(token, generation, files, tensors)
 
 
@@ -42,11 +44,13 @@ def _seen(opened: Opened, words: Words) -> dict[str, Seen]:
         # The first ones are the header's own.
         checksums = list(text.split(" ")[1:])
     replicated = set(words.replicated)
+    blobs = set(names(opened.node(), tags=BLOBS))
     seen = {}
     for (name, dtype, shape, _), checksum in zip(opened.tensors, checksums, strict=True):
         dim = words.sharded.get(name)
         kind = "sharded" if dim is not None else "private"
         kind = "replicated" if name in replicated else kind
+        kind = "bytes" if kind == "private" and name in blobs else kind
         seen[name] = Seen(kind, dtype, shape, True, checksum, dim)
     for name, (dtype, shape) in words.elsewhere.items():
         seen[name] = Seen("replicated", dtype, shape, False, None, None)
@@ -56,7 +60,7 @@ def _seen(opened: Opened, words: Words) -> dict[str, Seen]:
 def _tensor(name: str, ranks: list[Seen | None]) -> Tensor:
     there = [seen for seen in ranks if seen is not None]
     kinds = {seen.kind for seen in there}
-    if kinds == {"private"}:
+    if kinds <= {"private", "bytes"}:
         return _private(ranks, there)
     if len(kinds) > 1:
         said = _each(ranks, lambda seen: seen.kind)
@@ -79,7 +83,12 @@ def _private(ranks: list[Seen | None], there: list[Seen]) -> Private:
     )
     # Without checksums, nobody knows.
     equal = equal and (first.checksum is not None or empty or len(ranks) == 1)
-    return Private([rank for rank, seen in enumerate(ranks) if seen is not None], equal)
+    return Private(_having(ranks), equal, own=all(seen.kind == "bytes" for seen in there))
+
+
+def _having(ranks: list[Seen | None]) -> Sequence[int]:
+    having = [rank for rank, seen in enumerate(ranks) if seen is not None]
+    return having if len(having) < len(ranks) else range(len(ranks))
 
 
 def _replicated(name: str, ranks: list[Seen]) -> Replicated:
