@@ -193,6 +193,21 @@ def test_keys_and_locations_are_honoured(tmp_path: Path) -> None:
     assert moved == ["cpu"]
 
 
+@pytest.mark.parametrize("mmap", [False, True])
+def test_arrays_and_long_bytes_are_loaded_where_tensors_have_no_data(
+    tmp_path: Path, mmap: bool
+) -> None:
+    path = tmp_path / "model.ferry"
+    objects = [{"x": torch.ones(2), "a": np.arange(3), "b": bytes(5000)} for _ in range(2)]
+    save_all(objects, path, sharded={"x": 0, "a": 0})
+    for got in [ferry.load(path, map_location="meta", mmap=mmap), *load_all(path, 2)]:
+        assert got["b"] == bytes(5000)
+        assert got["a"].tolist() in ([0, 1, 2], [0, 1, 2] * 2)
+    for got in load_all(path, 2, map_location="meta", mmap=mmap):
+        assert got["x"].is_meta
+        assert got["a"].tolist() == [0, 1, 2]
+
+
 def test_a_damaged_part_is_noticed_wherever_it_is_read(tmp_path: Path) -> None:
     path = tmp_path / "model.ferry"
     save_all([{"x": torch.ones(64, 4)}] * 2, path, sharded={"x": 0})
@@ -288,6 +303,25 @@ def test_without_checksums_nobody_knows_what_is_equal(tmp_path: Path) -> None:
     with pytest.raises(ferry.InvalidInput, match="'x' is not the same on all ranks"):
         ferry.load(path)
     assert torch.equal(ferry.load(path, rank=1, world_size=2)["x"], torch.zeros(2))
+
+
+@pytest.mark.parametrize("kind", [bytes, bytearray])
+def test_long_bytes_are_each_ranks_own_as_short_ones_are(tmp_path: Path, kind: Any) -> None:
+    path = tmp_path / "model.ferry"
+    objects = [{"b": kind([rank] * (5000 + rank)), "x": torch.ones(2)} for rank in range(2)]
+    objects[1]["late"] = kind(5000)
+    save_all(objects, path, sharded={"b": 0}, replicated=True)
+    assert [got["b"] for got in load_all(path, 2)] == [saved["b"] for saved in objects]
+    for got in [ferry.load(path), *load_all(path, 3)]:
+        assert list(got) == ["b", "x"]
+        assert got["b"] == objects[0]["b"]
+
+
+def test_what_is_bytes_on_some_ranks_only_is_not_dropped(tmp_path: Path) -> None:
+    path = tmp_path / "model.ferry"
+    save_all([{"x": bytes(5000)}, {"x": torch.zeros(2)}], path)
+    with pytest.raises(ferry.InvalidInput, match="'x' is not the same on all ranks"):
+        ferry.load(path)
 
 
 def test_a_part_that_is_taken_for_the_whole_leads_to_the_index(tmp_path: Path) -> None:
@@ -858,6 +892,32 @@ def test_an_index_that_is_too_long_is_refused(saved: Path, monkeypatch: pytest.M
     monkeypatch.setattr(index, "INDEX_BYTES_MAX", 100)
     with pytest.raises(ferry.Corrupt, match="an index has at most 100 bytes"):
         ferry.load(saved)
+
+
+def test_an_index_that_no_reader_would_take_is_not_made(
+    saved: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = saved.read_bytes()
+    monkeypatch.setattr(index, "INDEX_BYTES_MAX", len(before))
+    long = {"x" * 2000: torch.zeros(1)}
+    save(long, saved, 0, 2)
+    with pytest.raises(ferry.InvalidInput, match="the index of the checkpoint would have"):
+        save(long, saved, 1, 2)
+    assert saved.read_bytes() == before
+    assert ferry.load(saved)["cut"].tolist() == [0, 0, 1, 1]
+
+
+def test_ranks_are_named_only_where_some_lack_a_tensor(tmp_path: Path) -> None:
+    path = tmp_path / "model.ferry"
+    save_all([{"x": torch.ones(1)}, {"x": torch.ones(1), "y": torch.ones(1)}], path)
+    said = index_of(path)
+    assert said["tensors"]["x"] == {"kind": "private", "equal": True}
+    assert said["tensors"]["y"]["ranks"] == [1]
+    # As it was written before.
+    said["tensors"]["x"]["ranks"] = [0, 1]
+    before = index.read(str(path))
+    path.write_text(json.dumps(said))
+    assert index.read(str(path)) == before
 
 
 def test_files_of_another_save_or_rank_are_refused(saved: Path) -> None:

@@ -98,8 +98,7 @@ class _Loading:
                 cuts.append(Cut(name, tensor, self.index.world_size, self.rank, self.world_size))
             else:
                 whole.setdefault(self.keeper(name, tensor), []).append(name)
-        fetch = Fetch(mmap=self.options.mmap, verify=self.options.verify)
-        fetch.meta = is_meta(self.options.map_location)
+        fetch = _fetch(node, self.options)
         tensors: dict[str, torch.Tensor] = {}
         for rank, wanted in whole.items():
             tensors |= fetch.whole(self.part(rank), wanted)
@@ -166,6 +165,12 @@ class _Loading:
         return Corrupt(f"{why} (file: {self.path})")
 
 
+def _fetch(node: Any, options: LoadOptions) -> Fetch:
+    """How the tensors of a tree are taken; arrays and long bytes always have their data."""
+    bare = names(node, tags=("tensor",)) if is_meta(options.map_location) else ()
+    return Fetch(mmap=options.mmap, verify=options.verify, bare=frozenset(bare))
+
+
 def _load_whole(path: str, index: WeightMap, options: LoadOptions) -> Any:
     """Loads plain files: a dict of all tensors."""
     node: Any = {"dict": {name: {"tensor": name} for name in index.files}}
@@ -174,8 +179,7 @@ def _load_whole(path: str, index: WeightMap, options: LoadOptions) -> Any:
     by_file: dict[str, list[str]] = {}
     for name in names(node):
         by_file.setdefault(beside(path, index.files[name]), []).append(name)
-    fetch = Fetch(mmap=options.mmap, verify=options.verify)
-    fetch.meta = is_meta(options.map_location)
+    fetch = _fetch(node, options)
     tensors: dict[str, torch.Tensor] = {}
     for file, wanted in by_file.items():
         try:

@@ -60,31 +60,38 @@ class Fetch:
 
     mmap: bool
     verify: bool
-    meta: bool = False
-    """Without their bytes."""
+    bare: frozenset[str] = frozenset()
+    """Tensors that are wanted without their bytes."""
 
     def whole(self, file: Opened, names: Sequence[str]) -> dict[str, torch.Tensor]:
         """Tensors as they are."""
-        if self.meta:
-            return {name: _empty(file, name, file.shape(name), "meta") for name in names}
-        return file.mapped(names) if self.mmap else file.owned(names)
+        made = {
+            name: _empty(file, name, file.shape(name), "meta")
+            for name in names
+            if name in self.bare
+        }
+        wanted = [name for name in names if name not in self.bare]
+        if wanted:
+            made |= file.mapped(wanted) if self.mmap else file.owned(wanted)
+        return made
 
     def cut(self, cuts: list[Cut], file: Callable[[int], Opened]) -> dict[str, torch.Tensor]:
         """Tensors that are put together."""
         made: dict[str, torch.Tensor] = {}
         by_rank: dict[int, list[Cut]] = {}
         for cut in cuts:
+            bare = cut.name in self.bare
             if not self._is_part_of_a_mapping(cut):
-                device = "meta" if self.meta else "cpu"
+                device = "meta" if bare else "cpu"
                 made[cut.name] = _empty(file(cut.witness), cut.name, cut.shape, device)
-            for rank in cut.ranges:
+            for rank in () if bare else cut.ranges:
                 by_rank.setdefault(rank, []).append(cut)
-        for rank, needed in () if self.meta else by_rank.items():
+        for rank, needed in by_rank.items():
             self._fill(file(rank), rank, needed, made)
         return made
 
     def _is_part_of_a_mapping(self, cut: Cut) -> bool:
-        return self.mmap and not self.meta and len(cut.ranges) == 1
+        return self.mmap and cut.name not in self.bare and len(cut.ranges) == 1
 
     def _fill(
         self, file: Opened, rank: int, cuts: list[Cut], made: dict[str, torch.Tensor]
