@@ -771,12 +771,12 @@ def test_what_can_not_be_saved_is_refused_with_its_path(obj: Any, message: str) 
     assert str(caught.value).startswith(f"can't save {message}")
 
 
-@pytest.mark.filterwarnings("ignore")
 def test_more_dimensions_than_a_file_may_have_are_refused() -> None:
     with pytest.raises(ferry.InvalidInput, match="a tensor of 65 dimensions; 64 are the most"):
         structure.flatten({"a": torch.ones(2)[:1].reshape([1] * 65)})
 
 
+@pytest.mark.filterwarnings("ignore")
 def test_compressed_quantized_nested_and_freed_tensors_are_refused() -> None:
     quantized = torch.quantize_per_tensor(torch.ones(2), 0.1, 0, torch.qint8)
     nested = torch.nested.nested_tensor([torch.ones(2), torch.ones(3)])
