@@ -18,13 +18,12 @@ from tensorferry._checkpoint.ranks.group import WORLD_SIZE_MAX
 from tensorferry._checkpoint.ranks.names import TOKEN, is_plain
 from tensorferry._checkpoint.ranks.split import chunk_sizes
 from tensorferry._errors import Corrupt, InvalidInput, Unsupported
+from tensorferry._structure.flatten import DIMENSIONS_MAX
 
 VERSION = 1
 
 INDEX_BYTES_MAX = 100_000_000
 """Longer ones are refused, as headers are."""
-
-DIMENSIONS_MAX = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,11 +198,8 @@ def _tensor(name: str, said: Any, world_size: int) -> Tensor:
     _check(type(said) is dict, what)
     kind = said.get("kind")
     if kind == "private":
-        ranks, equal, own = (
-            _ranks(said, world_size, what),
-            said.get("equal"),
-            said.get("own", False),
-        )
+        ranks = _ranks(said, world_size, what)
+        equal, own = said.get("equal"), said.get("own", False)
         _check(type(equal) is bool and type(own) is bool, what)
         _check(not equal or len(ranks) == world_size, what)
         return Private(ranks, equal, own)
