@@ -78,7 +78,8 @@ def save(
     if group is None:
         raise_earlier_failure()
         ranks.check_none(sharded, replicated)
-        return default(tool, goal).save(obj, path, durable=durable, checksum=checksum)
+        with ranks.replacing(path):
+            return default(tool, goal).save(obj, path, durable=durable, checksum=checksum)
 
     def prepare() -> tuple[TensorIO, ranks.Group]:
         # What one rank raises here, the others have to learn as any failure of its save.

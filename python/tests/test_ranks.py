@@ -160,6 +160,21 @@ def test_parameters_arrays_and_ties_are_put_together_as_what_they_are(tmp_path: 
     assert np.array_equal(got["array"], array)
 
 
+@pytest.mark.parametrize("loaded", [1, 3, 4, 6])
+def test_tied_shards_may_be_empty_on_some_ranks(tmp_path: Path, loaded: int) -> None:
+    path = tmp_path / "model.ferry"
+    whole = torch.randn(5, 2)
+    parts = chunks(whole, 4)
+    assert [len(part) for part in parts] == [2, 2, 1, 0]
+    parameters = map(torch.nn.Parameter, parts)
+    save_all([{"in": each, "out": each} for each in parameters], path, sharded={"*": 0})
+    assert torch.equal(ferry.load(path)["out"], whole)
+    for got, part in zip(load_all(path, loaded), chunks(whole, loaded), strict=True):
+        assert torch.equal(got["in"], part)
+        assert torch.equal(got["out"], part)
+        assert got["in"] is got["out"] or not len(part)
+
+
 def test_a_rank_opens_only_files_that_hold_something_for_it(tmp_path: Path) -> None:
     path = tmp_path / "model.ferry"
     whole = torch.randn(8, 2)
@@ -539,6 +554,17 @@ def test_a_failed_save_never_meets_one_of_another_process(tmp_path: Path) -> Non
     assert "-g1n1x" in first
 
 
+def test_saves_after_a_failed_one_say_that_they_are_alone(tmp_path: Path) -> None:
+    path = tmp_path / "model.ferry"
+    with pytest.raises(ferry.InvalidInput) as caught:
+        save({"x": object()}, path, 0, 2)
+    assert "initialise torch.distributed" in str(caught.value.__notes__)
+    save({"x": 1}, path, 0, 2)
+    for count in (1, 2):
+        with pytest.warns(UserWarning, match=f"{count} saves of rank 0 .* start all ranks again"):
+            save({"x": 1}, path, 0, 2)
+
+
 class FullDisk:
     """A save behind its caller that has failed."""
 
@@ -578,14 +604,40 @@ def test_a_save_that_fails_before_it_begins_never_meets_an_earlier_one_of_others
     assert not path.exists()
 
 
-def test_an_index_that_was_moved_keeps_its_files(tmp_path: Path) -> None:
+@pytest.mark.parametrize("same_process", [True, False])
+def test_an_index_that_was_moved_keeps_its_files(tmp_path: Path, same_process: bool) -> None:
     path, kept = tmp_path / "latest.ferry", tmp_path / "best.ferry"
     save_all([{"x": torch.full((2,), rank)} for rank in range(2)], path, sharded={"x": 0})
     path.rename(kept)
     for step in range(3):
+        if not same_process:
+            alone._lines.clear()
         save_all([{"step": step}] * 2, path)
     assert ferry.load(path) == {"step": 2}
     assert ferry.load(kept)["x"].tolist() == [0, 0, 1, 1]
+
+
+def test_an_index_that_was_copied_keeps_the_files_of_the_first(tmp_path: Path) -> None:
+    path, copy = tmp_path / "latest.ferry", tmp_path / "copy.ferry"
+    save_all([{"step": 0}] * 2, path)
+    shutil.copy(path, copy)
+    save_all([{"step": 1}] * 2, copy)
+    assert ferry.load(path) == {"step": 0}
+    assert ferry.load(copy) == {"step": 1}
+
+
+def test_a_plain_save_over_an_index_removes_its_files(tmp_path: Path) -> None:
+    path, link = tmp_path / "model.ferry", tmp_path / "link.ferry"
+    other = tmp_path / "model-00000-of-00002-g0n0.ferry"
+    other.write_text("mine")
+    save_all([{"step": 0}] * 2, path)
+    link.symlink_to(path)
+    with pytest.raises(ferry.InvalidInput):
+        ferry.save({"step": object()}, link)
+    assert ferry.load(path) == {"step": 0}
+    ferry.save({"step": 1}, link)
+    assert ferry.load(path) == {"step": 1}
+    assert names_beside(path) == {link.name, other.name}
 
 
 def test_files_of_an_index_that_is_not_ours_are_left_alone(tmp_path: Path) -> None:

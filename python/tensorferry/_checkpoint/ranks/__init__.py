@@ -18,8 +18,9 @@ others; all wait for each other; if one fails, all raise and each removes its fi
 
 ``alone``: nobody can be asked, and no call waits. The n-th call of each rank for a path belongs to
 the n-th calls of the others: the token is the generation of the index that was there at this
-process's first call, plus n, and n. All ranks see the same index at their first calls, since none
-can replace it before all have made one. The rank that finds all files there makes the index; if two
+process's first call (or of one that was moved aside, and still has its files here), plus n, and n.
+All ranks see the same index at their first calls, since none can replace it before all have made
+one. The rank that finds all files there makes the index; if two
 do at once, they make the same one. What could go wrong, and why nothing is ever mixed:
 
 - *A job died between its saves, and the next one counts to the same token.* Every file says when it
@@ -30,17 +31,20 @@ do at once, they make the same one. What could go wrong, and why nothing is ever
   does.
 - *A rank's save fails.* Whether its next call repeats the one that failed or belongs to the others'
   next one can't be known. So the process forgets its count, and marks its tokens with a random text
-  from then on: other processes never match, ranks that are saved in turn by this process do.
+  from then on: other processes never match, ranks that are saved in turn by this process do. The
+  error says so, and every later save that stays incomplete warns.
 - *A rank does not come*, or calls less often than others: there is no index of that save, and the
   one before stays.
 
-*Ownership.* A rank removes nothing but what the replaced index names, and files of its own that can
-be in no index because another rank has never written its part of that save. What a killed job
+*Ownership.* Whoever replaces an index removes the files that it names and that were saved to this
+path. A rank removes nothing else but files of its own that can be in no index because another rank
+has never written its part of that save. What a killed job
 leaves behind is named by no index, and is never read.
 """
 
 from tensorferry._checkpoint.ranks.group import Group, check_none, check_tool, group
+from tensorferry._checkpoint.ranks.index import replacing
 from tensorferry._checkpoint.ranks.load import load
 from tensorferry._checkpoint.ranks.save import save
 
-__all__ = ["Group", "check_none", "check_tool", "group", "load", "save"]
+__all__ = ["Group", "check_none", "check_tool", "group", "load", "replacing", "save"]

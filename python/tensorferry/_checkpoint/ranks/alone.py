@@ -14,12 +14,17 @@ from dataclasses import dataclass, field
 from functools import cache
 
 from tensorferry._checkpoint.ranks.group import Group
-from tensorferry._checkpoint.ranks.index import Index, existing
+from tensorferry._checkpoint.ranks.index import Index, existing, latest_generation
 from tensorferry._checkpoint.ranks.names import beside, rank_file
 from tensorferry._checkpoint.ranks.ticket import Ticket
 
 UNFINISHED_MAX = 8
 """Saves without an index, after so many of which a rank warns."""
+
+AFTER_A_FAILURE = (
+    "after a save that has failed, nobody can tell which saves of other processes belong to those "
+    "of this one: start all ranks again"
+)
 
 
 @dataclass
@@ -54,18 +59,18 @@ def begin(path: str, group: Group) -> Ticket:
     with _lock:
         line = _lines.setdefault((path, group.world_size), _Line())
         if line.generation is None:
-            line.generation = index.generation if index else 0
+            line.generation = latest_generation(path)
         number = line.counts[group.rank] = line.counts.get(group.rank, 0) + 1
         unfinished = line.unfinished.setdefault(group.rank, [])
         known = index if index and line.has_made(index) else None
         unfinished[:] = [old for old in unfinished if not _settled(old, known, path, group)]
-        count = len(unfinished)
+        count = sum(old.token.endswith(line.mark) for old in unfinished)
         ticket = Ticket(line.token(number), line.generation + number, time.time())
         unfinished.append(ticket)
-    if count and count % UNFINISHED_MAX == 0:
+    if count and (line.mark or count % UNFINISHED_MAX == 0):
         what = f"{count} saves of rank {group.rank} to {path} have not been completed by the others"
-        hint = "all ranks have to save, each as often"
-        warnings.warn(f"{what}; {hint}, or initialise torch.distributed", stacklevel=5)
+        why = AFTER_A_FAILURE if line.mark else "all ranks have to save, each as often"
+        warnings.warn(f"{what}; {why}, or initialise torch.distributed", stacklevel=5)
     return ticket
 
 
@@ -78,8 +83,10 @@ def finished(path: str, group: Group, ticket: Ticket) -> None:
             unfinished.remove(ticket)
 
 
-def failed(path: str, group: Group) -> None:
+def failed(path: str, group: Group, failure: BaseException) -> None:
     """Nobody can say any more which calls of this process belong to which of others."""
+    if group.world_size > 1:
+        failure.add_note(f"{AFTER_A_FAILURE}, or initialise torch.distributed")
     with _lock:
         line = _lines.setdefault((path, group.world_size), _Line())
         line.generation = None

@@ -9,18 +9,22 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 from tensorferry import _lib
 from tensorferry._checkpoint.ranks.group import WORLD_SIZE_MAX
-from tensorferry._checkpoint.ranks.names import TOKEN, is_plain
+from tensorferry._checkpoint.ranks.names import TOKEN, beside, is_plain, rank_file
 from tensorferry._checkpoint.ranks.split import chunk_sizes
+from tensorferry._checkpoint.recognise import recognise
 from tensorferry._errors import Corrupt, InvalidInput, Unsupported
 from tensorferry._structure.flatten import DIMENSIONS_MAX
 
 VERSION = 1
+
+_BEGIN = b'{"tensorferry_index"'
 
 INDEX_BYTES_MAX = 100_000_000
 """Longer ones are refused, as headers are."""
@@ -135,6 +139,37 @@ def existing(path: str) -> Index | None:
     except (FileNotFoundError, Corrupt, Unsupported):
         return None
     return found if isinstance(found, Index) else None
+
+
+def latest_generation(path: str) -> int:
+    """That of the newest index at a path, or beside it if its files were saved to this path: one
+    that was moved keeps its files, which nothing new may be named like."""
+    try:
+        with os.scandir(os.path.dirname(path)) as entries:
+            found = {
+                entry.path: existing(entry.path) for entry in entries if _begins_as_ours(entry)
+            }
+    except OSError:
+        # Saving says what is wrong with the directory.
+        return 0
+    return max(
+        (
+            index.generation
+            for where, index in found.items()
+            if index and (where == path or _own(index, path) & set(index.files))
+        ),
+        default=0,
+    )
+
+
+def _begins_as_ours(entry: os.DirEntry[str]) -> bool:
+    try:
+        if not entry.is_file():
+            return False
+        with open(entry.path, "rb") as file:
+            return file.read(len(_BEGIN)) == _BEGIN
+    except OSError:
+        return False
 
 
 def write(raw: bytes, path: str, *, durable: bool) -> None:
@@ -264,11 +299,28 @@ def shard_shape(tensor: Sharded, rank: int, world_size: int) -> list[int]:
     return shape
 
 
-def remove_replaced(old: Index | None, new: Index, path: str) -> None:
-    """Removes the files that only the old index names. What can't be removed is left behind."""
-    directory = os.path.dirname(path)
-    for name in set(old.files if old else ()) - set(new.files):
+def remove_replaced(old: Index | None, new: Index | None, path: str) -> None:
+    """Removes the files that only the old index names. What can't be removed is left behind, as is
+    what was not saved to this path: an index that was copied shares its files with another one."""
+    if old is None:
+        return
+    for name in _own(old, path) & set(old.files) - set(new.files if new else ()):
         try:
-            os.unlink(os.path.join(directory, name))
+            os.unlink(beside(path, name))
         except OSError:
             continue
+
+
+@contextmanager
+def replacing(path: str | os.PathLike[str]) -> Iterator[None]:
+    """Around the save of a plain file: if that replaces an index, its files go with it."""
+    real = os.path.realpath(path)
+    old = existing(real) if recognise(real) == "index" else None
+    yield
+    remove_replaced(old, None, real)
+
+
+def _own(index: Index, path: str) -> set[str]:
+    """The files of an index, had it been saved to a path."""
+    ranks = range(index.world_size)
+    return {rank_file(path, rank, index.world_size, index.token) for rank in ranks}

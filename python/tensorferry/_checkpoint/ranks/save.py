@@ -83,8 +83,8 @@ class _Saving:
             prepared = prepare()
             ticket = alone.begin(self.path, self.group)
             report = self.write(prepared, obj, ticket)
-        except BaseException:
-            alone.failed(self.path, self.group)
+        except BaseException as failure:
+            alone.failed(self.path, self.group, failure)
             raise
         complete = self.all_there(ticket)
         if complete:

@@ -65,6 +65,8 @@ def _tensor(name: str, ranks: list[Seen | None]) -> Tensor:
     if len(kinds) > 1:
         said = _each(ranks, lambda seen: seen.kind)
         raise InvalidInput(f"the ranks do not agree what {name!r} is: {said}")
+    if len(there) < len(ranks) and _is_untied(there):
+        return Private(_having(ranks), equal=False, own=True)
     if len(there) < len(ranks):
         missing = ", ".join(str(rank) for rank, seen in enumerate(ranks) if seen is None)
         what = f"{name!r} is {there[0].kind} and must be in the objects of all ranks"
@@ -72,6 +74,12 @@ def _tensor(name: str, ranks: list[Seen | None]) -> Tensor:
     if kinds == {"replicated"}:
         return _replicated(name, there)
     return _sharded(name, there)
+
+
+def _is_untied(there: list[Seen]) -> bool:
+    """Whether it is the second name of a part without elements. Tied tensors are stored once, but
+    empty ones have no memory by which to see that they are tied."""
+    return all(seen.kind == "sharded" and 0 in seen.shape for seen in there)
 
 
 def _private(ranks: list[Seen | None], there: list[Seen]) -> Private:
