@@ -76,9 +76,9 @@ class ActivationOffload:
         planner: ``"timeline"``, or ``"paper"`` for the two phases of FlashNeuron.
         min_bytes: Tensors smaller than this stay where they are.
         recycle_memory: Give large tensors the memory of those that were freed, as long as there is
-            an offload; beside the budget, up to half of it (32 MiB at least) is kept for that.
-            Without it, the C library keeps most of what offloading frees, and the process hardly
-            gets smaller.
+            an offload; beside the budget, up to half of it (at least 32 MiB, or what the largest
+            tensor takes) is kept for that. Without it, the C library keeps most of what offloading
+            frees, and the process hardly gets smaller.
     """
 
     def __init__(

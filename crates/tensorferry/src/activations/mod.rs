@@ -22,7 +22,7 @@
 //! were prefetched too early; then it waits for what is leaving, or is still to be freed by its
 //! owner; then tensors that were kept leave for it. Only when nothing has moved for a while it is an
 //! error, which states the budget that would do. Beside the budget, freed blocks of up to half of it
-//! are kept on the shelf for the next tensors.
+//! (and of one tensor, the largest, at least) are kept on the shelf for the next tensors.
 //!
 //! **Profile, plan, run.** The first step offloads everything and is measured. From then on a
 //! [plan](crate::plan::offload) says what is kept. A step that does not match it (another number

@@ -13,7 +13,7 @@ use super::step::{Fault, Step};
 use super::store::{Shared, Tensor};
 use crate::error::{Error, Kind, Result};
 use crate::io::Priority;
-use crate::memory::{Block, Part, Parts};
+use crate::memory::{Block, Part, Parts, Share};
 use crate::plan::offload::{Place, Plan, Profile};
 use crate::sync::now;
 
@@ -139,11 +139,13 @@ pub(super) struct State {
     current: u64,
     /// The step that uses tensors now.
     backward: u64,
+    /// Keeps blocks that come free for the next tensors.
+    share: Option<Share>,
     knowledge: Knowledge,
 }
 
 impl State {
-    pub fn new(scratch: Scratch) -> Self {
+    pub fn new(scratch: Scratch, share: Option<Share>) -> Self {
         Self {
             used: 0,
             wanted: 0,
@@ -163,6 +165,7 @@ impl State {
             open: 0,
             current: 0,
             backward: 0,
+            share,
             knowledge: Knowledge::default(),
         }
     }
@@ -538,6 +541,13 @@ impl State {
         self.used += bytes;
         for step in self.steps.values_mut() {
             step.peak_bytes = step.peak_bytes.max(self.used);
+        }
+    }
+
+    /// A tensor of so many bytes was saved: the next one of its size can use its memory again.
+    pub fn keep_spare(&mut self, bytes: u64) {
+        if let Some(share) = &mut self.share {
+            share.fit(bytes as usize);
         }
     }
 

@@ -13,7 +13,7 @@ use super::state::{Dropped, Phase, Record, State};
 use super::work::{self, THREADS};
 use crate::error::{Error, Kind, Result};
 use crate::io::Engine;
-use crate::memory::{ALIGNMENT, Block, Share, Shelf, process_id};
+use crate::memory::{ALIGNMENT, Block, Shelf, process_id};
 use crate::plan::offload::{self, Place, Plan, Planner, Profile};
 use crate::size::Size;
 use crate::sync::thread::JoinHandle;
@@ -29,7 +29,7 @@ const CHUNK_BYTES_MIN: u64 = 64 << 10;
 const STAGING_SHARE: u64 = 16;
 
 /// What is kept of blocks that come free, as a divisor of the budget and within bounds: what a layer
-/// takes and gives back while it computes.
+/// takes and gives back while it computes. It is at least what the largest tensor takes.
 const SPARE_SHARE: u64 = 2;
 const SPARE_BYTES_MIN: u64 = 32 << 20;
 const SPARE_BYTES_MAX: u64 = 1 << 30;
@@ -78,8 +78,6 @@ pub(super) struct Shared {
     pub chunk_bytes: usize,
     /// Bytes of tensors that the budget has room for.
     pub room: u64,
-    /// Keeps blocks that come free for the next tensors.
-    _share: Option<Share>,
     pub state: Mutex<State>,
     /// Room came free, a tensor came back, or a step failed.
     pub changed: Condvar,
@@ -125,9 +123,9 @@ impl Store {
             )));
         };
         let scratch = Scratch::open(&*engine, &config.directories)?;
+        let share = Shelf::of_process().map(|shelf| shelf.share(spare(config.budget.0)));
         let shared = Arc::new(Shared {
-            _share: Shelf::of_process().map(|shelf| shelf.share(spare(config.budget.0))),
-            state: Mutex::new(State::new(scratch)),
+            state: Mutex::new(State::new(scratch, share)),
             changed: Condvar::new(),
             work: Condvar::new(),
             chunk_bytes: chunk,
@@ -173,6 +171,7 @@ impl Store {
             return Ok(None);
         }
         state.count(tensor.bytes);
+        state.keep_spare(tensor.bytes.min(SPARE_BYTES_MAX));
         let (index, key) = (state.next_index(), state.next_key());
         let permit = Permit::of_original(shared, tensor.bytes, key);
         let place = state.choose(tensor);

@@ -250,6 +250,18 @@ impl Drop for Shelf {
     }
 }
 
+impl Share {
+    /// Grows to what a block of `len` bytes takes: one that is longer than all that may be spare would
+    /// never be used again.
+    pub fn fit(&mut self, len: usize) {
+        let more = kind(len).map_or(0, |size| size.saturating_sub(self.bytes));
+        if more > 0 {
+            self.shelf.state.lock().limit += more;
+            self.bytes += more;
+        }
+    }
+}
+
 impl Drop for Share {
     fn drop(&mut self) {
         let mut state = self.shelf.state.lock();
@@ -336,6 +348,23 @@ mod tests {
         drop(share);
         assert!(!shelf.keeps() && shelf.spare() == 0);
         assert_eq!(shelf.take(MIB), Some(block));
+    }
+
+    #[test]
+    fn a_share_grows_to_the_longest_block_and_takes_all_of_it_back() {
+        let shelf = shelf(0);
+        let mut share = shelf.share(MIB);
+        let len = 2 * MIB + 1;
+        let block = shelf.take(len).unwrap();
+        give(shelf, block);
+        assert_eq!(shelf.spare(), 0, "too long to be kept");
+        share.fit(len);
+        share.fit(MIB);
+        assert_eq!(shelf.take(len), Some(block));
+        give(shelf, block);
+        assert_eq!(shelf.spare(), kind(len).unwrap() as u64);
+        drop(share);
+        assert!(!shelf.keeps() && shelf.spare() == 0);
     }
 
     #[test]
