@@ -6,12 +6,16 @@
 //! or none: an answer takes effect at once where nothing was saved meanwhile, and with the next step
 //! otherwise. One to a question that a later step has made void, by being unlike, is dropped, and so
 //! is one that comes after the answer to a later question.
+//!
+//! What a plan foretold when it was made grows old: disks are faster in one step than in the next. So
+//! what a step is *expected* to come to is worked out again after each, by one run of the simulator with
+//! the latest profile. Whether to plan anew is judged by what the plan itself had foretold.
 
 use super::report::StepReport;
 use super::step::Step;
 use super::work;
 use crate::error::Result;
-use crate::plan::offload::{Plan, Profile};
+use crate::plan::offload::{Plan, Prediction, Profile};
 
 /// A planned step that stalls longer than predicted, by this share of its time, is planned anew.
 const SURPRISE: f64 = 0.10;
@@ -26,6 +30,8 @@ pub(super) struct Knowledge {
     pub profile: Option<Profile>,
     /// The plan of the step under way.
     pub plan: Option<Plan>,
+    /// What that step should come to.
+    expected: Option<Prediction>,
     pub unplanned: Option<String>,
     pub last: Option<StepReport>,
     /// An answer that waits for the next step.
@@ -50,7 +56,7 @@ impl Knowledge {
     /// A step is over; perhaps a plan is wanted now. `staging` is what workers have beside it.
     pub fn learn(&mut self, step: &Step, staging: u64) -> Option<Question> {
         self.steps += 1;
-        self.last = Some(step.report(staging, self.plan.as_ref()));
+        self.last = Some(step.report(staging, self.expected));
         let profile = step.profile(self.profile.as_ref(), work::THREADS);
         let steady = self.profile.as_ref().is_none_or(|before| are_alike(before, &profile));
         let surprised = self.plan.as_ref().is_some_and(|plan| {
@@ -72,6 +78,8 @@ impl Knowledge {
         } else {
             None
         };
+        let foreseen = |plan: &Plan| plan.foresee(&profile).or(self.expected);
+        self.expected = self.plan.as_ref().and_then(foreseen);
         self.profile = Some(profile);
         question
     }
@@ -97,7 +105,10 @@ impl Knowledge {
     /// A step begins: an answer that waited for it takes effect.
     pub fn turn(&mut self) {
         match self.next.take() {
-            Some(Ok(plan)) => (self.plan, self.unplanned) = (Some(plan), None),
+            Some(Ok(plan)) => {
+                self.expected = Some(plan.predicted);
+                (self.plan, self.unplanned) = (Some(plan), None);
+            }
             Some(Err(why)) => (self.plan, self.unplanned) = (None, Some(why)),
             None => {}
         }
@@ -118,7 +129,7 @@ fn are_alike(one: &Profile, other: &Profile) -> bool {
 mod tests {
     use super::*;
     use crate::error::Error;
-    use crate::plan::offload::{Codec, Disk, VERSION};
+    use crate::plan::offload::{self, Codec, Disk, Planner, VERSION};
 
     fn question(number: u64) -> Question {
         let profile = Profile {
@@ -144,6 +155,27 @@ mod tests {
         assert_eq!(knowledge.unplanned, None);
         knowledge.turn();
         assert_eq!(knowledge.unplanned.as_deref(), Some("no plan"));
+    }
+
+    #[test]
+    fn what_is_expected_follows_the_steps_and_not_what_the_plan_foretold() {
+        let mut knowledge = Knowledge::default();
+        let mut step = Step::begin(1, true);
+        step.save(1, "a", 1);
+        step.begin_backward(None);
+        step.used(0);
+        let first = knowledge.learn(&step, 0).unwrap();
+        let plan = offload::plan(&first.profile, 1, Planner::Timeline).unwrap();
+        let foretold = Prediction { backward_stall: 7.0, ..plan.predicted };
+        knowledge.answer(&first, Ok(Plan { predicted: foretold, ..plan }), true);
+        let told: Vec<_> = (0..2)
+            .map(|_| {
+                knowledge.learn(&step, 0);
+                knowledge.last.as_ref().unwrap().predicted.unwrap().backward_stall.to_string()
+            })
+            .collect();
+        assert_eq!(told, ["7", "0"]);
+        assert_eq!(knowledge.plan.unwrap().predicted, foretold);
     }
 
     #[test]

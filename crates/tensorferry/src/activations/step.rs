@@ -11,7 +11,7 @@ use std::time::Instant;
 
 use super::report::{Mode, StepReport};
 use crate::error::{Error, Kind};
-use crate::plan::offload::{self, Codec, Disk, Plan, Profile, Use};
+use crate::plan::offload::{self, Codec, Disk, Plan, Prediction, Profile, Use};
 use crate::sync::{now, seconds_since};
 
 /// What went wrong in a step, to be raised as often as somebody asks.
@@ -281,13 +281,12 @@ impl Step {
         /// Fewer bytes than this say little about a disk.
         const TELLING_BYTES: u64 = 8 << 20;
         const UNKNOWN: f64 = 1e9;
-        let rate = |bytes: u64, seconds: f64, before: Option<f64>| {
-            let telling = bytes >= TELLING_BYTES || before.is_none();
-            if telling && bytes > 0 && seconds > 0.0 {
-                bytes as f64 / seconds
-            } else {
-                before.unwrap_or(UNKNOWN)
-            }
+        // One step is one sample of a disk: half of what is believed comes from the steps before.
+        let rate = |bytes: u64, seconds: f64, before: Option<f64>| match before {
+            Some(before) if bytes < TELLING_BYTES || seconds <= 0.0 => before,
+            Some(before) => 2.0 / (1.0 / before + seconds / bytes as f64),
+            None if bytes > 0 && seconds > 0.0 => bytes as f64 / seconds,
+            None => UNKNOWN,
         };
         let disk = before.map(|before| &before.disk);
         Disk {
@@ -333,7 +332,7 @@ impl Step {
         self.entries.iter().filter_map(|entry| entry.stored).sum()
     }
 
-    pub fn report(&self, staging: u64, plan: Option<&Plan>) -> StepReport {
+    pub fn report(&self, staging: u64, expected: Option<Prediction>) -> StepReport {
         let bytes = |entries: &mut dyn Iterator<Item = &Entry>| {
             entries.map(|entry| entry.tensor.bytes).sum::<u64>()
         };
@@ -362,7 +361,7 @@ impl Step {
             read_seconds,
             overlap: if busy > 0.0 { hidden / busy } else { 1.0 },
             peak_bytes: self.peak_bytes + staging,
-            predicted: plan.filter(|_| self.follows).map(|plan| plan.predicted),
+            predicted: expected.filter(|_| self.follows),
         }
     }
 
@@ -395,6 +394,21 @@ mod tests {
     }
 
     #[test]
+    fn a_disk_is_believed_half_by_this_step_and_half_by_those_before() {
+        let mut step = Step::begin(1, false);
+        step.read_bytes = 16 << 20;
+        step.reads.seconds = 1.0;
+        let first = step.profile(None, 1);
+        let rate = |profile: &Profile| profile.disk.read_bytes_per_second / f64::from(1 << 20);
+        assert!((rate(&first) - 16.0).abs() < 1e-9);
+        step.reads.seconds = 3.0;
+        let second = step.profile(Some(&first), 1);
+        assert!((rate(&second) - 8.0).abs() < 1e-9, "16 MiB in one second and in three");
+        step.read_bytes = 1;
+        assert!((rate(&step.profile(Some(&second), 1)) - 8.0).abs() < 1e-9, "too few to tell");
+    }
+
+    #[test]
     fn a_step_that_differs_from_its_plan_is_fetched_in_its_own_order() {
         let plan = Plan {
             version: offload::VERSION,
@@ -402,7 +416,7 @@ mod tests {
             budget: 0,
             choices: Vec::new(),
             fetch_order: vec![1],
-            predicted: offload::Prediction::default(),
+            predicted: Prediction::default(),
         };
         for (differs, order) in [(false, vec![1]), (true, vec![1, 0])] {
             let mut step = Step::begin(1, true);

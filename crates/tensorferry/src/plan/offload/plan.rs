@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::profile::{Profile, VERSION};
 use crate::error::{Error, Kind, Result};
+use crate::plan::simulate::activations::Simulator;
 
 /// Who decides.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
@@ -127,6 +128,16 @@ impl Prediction {
 }
 
 impl Plan {
+    /// What it comes to with the times of another profile of the same step; nothing if it can't be
+    /// carried out there.
+    pub fn foresee(&self, profile: &Profile) -> Option<Prediction> {
+        let places: Vec<Place> = self.choices.iter().map(|choice| choice.place).collect();
+        if places.len() != profile.tensors.len() {
+            return None;
+        }
+        Simulator::new(profile, self.budget).run(&places, f64::INFINITY, &mut ()).ok()
+    }
+
     /// Reads a plan and judges it beside the profile it was made from.
     pub fn parse(json: &str, profile: &Profile) -> Result<Self> {
         let plan: Self = serde_json::from_str(json)

@@ -68,6 +68,20 @@ fn best_seconds(profile: &Profile, budget: u64) -> f64 {
 }
 
 #[test]
+fn a_plan_is_foreseen_with_the_times_of_another_step() {
+    let mut profile = profile(&[(8, 8), (8, 8), (8, 8)]);
+    let plan = plan(&profile, 16, Planner::Timeline).unwrap();
+    assert_eq!(plan.foresee(&profile), Some(plan.predicted));
+    profile.disk.read_bytes_per_second = 1.0;
+    let slower = plan.foresee(&profile).unwrap();
+    let places: Vec<_> = plan.choices.iter().map(|choice| choice.place).collect();
+    assert_eq!(slower, simulate(&profile, &places, 16).unwrap().prediction);
+    assert!(slower.backward_stall > plan.predicted.backward_stall);
+    profile.tensors.pop();
+    assert_eq!(plan.foresee(&profile), None);
+}
+
+#[test]
 fn plans_of_small_steps_take_at_most_a_hundredth_longer_than_the_best_there_is() {
     for seed in 0..300 {
         let Case { profile, budget } = case(seed, 2 + seed as usize % 9);
