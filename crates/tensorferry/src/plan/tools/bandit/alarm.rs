@@ -6,11 +6,9 @@
 use serde::{Deserialize, Serialize};
 
 use super::REACH;
+use super::estimate::STREAK;
 use crate::error::{Error, Kind, Result};
 use crate::plan::tools::class::SizeClass;
-
-/// Surprises in a row, on one side, that raise the alarm.
-const STREAK: i8 = 3;
 
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -84,16 +82,19 @@ mod tests {
             tick += 1;
             alarm.note(class(power), surprise, tick)
         };
-        assert_eq!(note(20, Some(1.0)), None);
-        assert_eq!(note(22, Some(2.0)), None);
+        for power in [20, 21, 22, 21] {
+            assert_eq!(note(power, Some(1.0)), None);
+        }
         assert_eq!(note(2, None), None, "far away");
-        assert_eq!(note(21, Some(3.0)), Some((2.0, 1)));
-        assert_eq!(note(20, Some(1.0)), None);
-        assert_eq!(note(20, Some(1.0)), None);
+        assert_eq!(note(21, Some(6.0)), Some((2.0, 1)));
+        for _ in 0..4 {
+            assert_eq!(note(20, Some(1.0)), None);
+        }
         assert_eq!(note(21, None), None);
         assert_eq!(note(20, Some(1.0)), None, "from the start");
-        assert_eq!(note(20, Some(-1.0)), None, "the other side");
-        assert_eq!(note(20, Some(-1.0)), None);
-        assert_eq!(note(20, Some(-4.0)), Some((-2.0, 9)));
+        for _ in 0..4 {
+            assert_eq!(note(20, Some(-1.0)), None, "the other side");
+        }
+        assert_eq!(note(20, Some(-6.0)), Some((-2.0, 13)));
     }
 }

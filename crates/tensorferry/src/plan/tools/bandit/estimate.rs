@@ -40,8 +40,8 @@ const NOISE_WINDOW: (f64, f64) = (8.0, 64.0);
 const SURPRISE: f64 = 2.0;
 /// Standard deviations by which a single value lies below when it is a fall.
 const FALL: f64 = 4.0;
-/// Surprises in a row, on one side, that make a jump.
-const STREAK: i8 = 3;
+/// Surprises in a row, on one side, that make a jump. Disks have outliers that come in threes.
+pub(super) const STREAK: i8 = 5;
 
 /// Noise of a value above the level, over the square of its distance.
 const OUTLIER: f64 = 0.4;

@@ -10,13 +10,17 @@ use crate::plan::tools::tool::Tool;
 /// what has lasted will last, but no fewer and no more.
 const HORIZON: (u64, u64) = (8, 128);
 
+/// Of a look that took longer than believed, no more is paid than this share of all seconds: one stall of
+/// a disk must not forbid looks for ever.
+pub(super) const OVERRUN_SHARE: f64 = 0.01;
+
 /// Looks at a tool that are first ones, until things change.
 const FIRST_LOOKS: u8 = 1;
 /// Variance from which on a tool is as good as unknown: a factor of a third.
 const FIRST_DOUBT: f64 = 0.1;
 
 /// Who takes a look.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) enum Looker {
     /// A choice of the situation's own direction.
     Own,
@@ -34,6 +38,16 @@ pub(super) struct Ledger {
     seconds: f64,
     /// One for each [`Looker`], so that neither starves the other.
     purses: [Purse; 2],
+    /// A look that was paid by what it was believed to take, and is not over.
+    open: Option<Open>,
+}
+
+/// Who takes a look, and from which purse.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Open {
+    looker: Looker,
+    first: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
@@ -48,10 +62,20 @@ struct Purse {
 }
 
 impl Ledger {
-    pub(super) fn record(&mut self, seconds: f64) {
+    /// An operation is over that was believed to take `believed` seconds.
+    pub(super) fn record(&mut self, seconds: f64, believed: f64) {
+        self.settle((seconds - believed).max(0.0));
         self.lasted = self.lasted.saturating_add(1);
         self.operations = self.operations.saturating_add(1);
         self.seconds = (self.seconds + seconds).min(f64::MAX);
+    }
+
+    /// The last look took so much longer than was believed: that is paid too.
+    fn settle(&mut self, longer: f64) {
+        let Some(Open { looker, first }) = self.open.take() else { return };
+        let purse = &mut self.purses[looker as usize];
+        let paid = if first { &mut purse.first } else { &mut purse.spent };
+        *paid += longer.min(OVERRUN_SHARE * self.seconds);
     }
 
     pub(super) fn horizon(&self) -> f64 {
@@ -76,11 +100,13 @@ impl Ledger {
         if is_first && purse.first + extra <= FIRST_SHARE * self.seconds {
             *looks += 1;
             purse.first += extra;
+            self.open = Some(Open { looker, first: true });
             return true;
         }
         let affordable = purse.spent + extra <= LOOK_SHARE / 2.0 * self.seconds;
         if affordable {
             purse.spent += extra;
+            self.open = Some(Open { looker, first: false });
         }
         affordable
     }

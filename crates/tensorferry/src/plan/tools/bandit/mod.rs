@@ -21,7 +21,7 @@
 //! That is how looks come first where they are cheap.
 //!
 //! *Purse.* The extra seconds of looks stay below [`LOOK_SHARE`] of the seconds spent in that situation
-//! and class. A tool's first look, after the start, a flush or a jump, while it is as good as unknown,
+//! and class; what a look takes longer than believed is paid after it, and the next one waits for that. A tool's first look, after the start, a flush or a jump, while it is as good as unknown,
 //! is paid from another purse, that of [`FIRST_SHARE`]: nothing is known at the start, and most is
 //! gained from knowing it early. A look that costs as much as the operation itself comes no earlier
 //! than after five operations, one at a tool believed several times slower much later or never.
@@ -68,11 +68,11 @@ use super::class::SizeClass;
 use super::tool::{Format, Tool, Tools};
 use crate::error::Result;
 
-/// Believed extra seconds of looks stay below this share of the seconds spent, in every situation and
-/// size class.
+/// No look is taken unless the extra seconds of all stay below this share of the seconds spent, in every
+/// situation and size class.
 pub const LOOK_SHARE: f64 = 0.015;
 
-/// Believed extra seconds of first looks stay below this share too, for each of those who look: reads,
+/// Extra seconds of first looks stay below this share, likewise, for each of those who look: reads,
 /// and writes that are chosen for the sake of reads.
 pub const FIRST_SHARE: f64 = 0.2;
 
@@ -138,7 +138,8 @@ impl Bandit {
         observed.check()?;
         let Observed { situation, tool, size, seconds, .. } = *observed;
         let class = SizeClass::of(size);
-        self.ledgers.entry((situation, class)).or_default().record(seconds);
+        let believed = self.belief(situation, tool, size).seconds;
+        self.ledgers.entry((situation, class)).or_default().record(seconds, believed);
         let value = observed.ln_seconds() - prior::ln_seconds(situation, tool, size);
         let tick = self.tick(situation) + 1;
         self.ticks[situation as usize] = tick;
