@@ -34,7 +34,8 @@ if TYPE_CHECKING:
 
     from tensorferry._checkpoint.location import MapLocation
     from tensorferry._checkpoint.report import SaveReport
-    from tensorferry._checkpoint.tools import CoreTool, LoadOptions, Tool
+    from tensorferry._checkpoint.tools import LoadOptions, SaveOptions, Tool
+    from tensorferry._structure import Flat
 
 __all__ = ["Report", "TensorIO"]
 
@@ -124,20 +125,34 @@ class TensorIO:
         self, obj: object, path: PathLike, *, durable: bool = True, checksum: bool = True
     ) -> SaveReport:
         """Saves an object, as ``ferry.save`` does, with the tool that the dictionary chooses."""
-        from tensorferry._checkpoint import run, tools
+        from tensorferry._checkpoint.tools import SaveOptions
         from tensorferry._structure import flatten
 
         name = os.fspath(path)
         flat = flatten(obj)
-        eligible = [tool for tool in self._tools if not tools.tool_named(tool).refuses(flat)]
-        dictionary = self._dictionary(name)
-        chosen = dictionary.choose_write(flat.nbytes, durable, self._warm, eligible)
-        options = tools.SaveOptions(durable, checksum)
+        eligible = [tool for tool in self._tools if not self._tool_named(tool).refuses(flat)]
+        report = self._save(obj, flat, name, SaveOptions(durable, checksum), eligible)
+        self._remember(name, flat.nbytes, report.tool)
+        return report
+
+    def save_core(self, obj: object, flat: Flat, path: str, options: SaveOptions) -> SaveReport:
+        """The same in our own format: that of the files of several ranks."""
+        from tensorferry._checkpoint.tools import CoreTool
+
+        core = [tool for tool in self._tools if isinstance(self._tool_named(tool), CoreTool)]
+        return self._save(obj, flat, path, options, core)
+
+    def _save(
+        self, obj: object, flat: Flat, path: str, options: SaveOptions, eligible: list[str]
+    ) -> SaveReport:
+        from tensorferry._checkpoint.run import save_with
+
+        dictionary = self._dictionary(path)
+        chosen = dictionary.choose_write(flat.nbytes, options.durable, self._warm, eligible)
         clock = _Clock()
-        report = run.save_with(tools.tool_named(chosen), obj, flat, name, options)
-        situation = "durable" if durable else "relaxed"
+        report = save_with(self._tool_named(chosen), obj, flat, path, options)
+        situation = "durable" if options.durable else "relaxed"
         self._learn(dictionary, situation, chosen, flat.nbytes, clock)
-        self._remember(name, flat.nbytes, chosen)
         return report
 
     def load(
@@ -173,21 +188,10 @@ class TensorIO:
         chosen = dictionary.choose_read(size, warm, written_with, eligible)
         clock = _Clock()
         loaded = self._tool_named(chosen).load(path, options)
-        if options.keys is None and not options.mmap:
+        if options.reads_all:
             self._learn(dictionary, "warm" if warm else "cold", chosen, size, clock)
             self._warm = warm
         return loaded
-
-    def core_tool(self, path: str, nbytes: int, durable: bool) -> CoreTool:
-        """The tool for a save in our own format."""
-        from tensorferry._checkpoint import tools
-
-        core = [name for name, tool in tools.TOOLS.items() if isinstance(tool, tools.CoreTool)]
-        eligible = [tool for tool in self._tools if tool in core]
-        chosen = self._dictionary(path).choose_write(nbytes, durable, self._warm, eligible)
-        tool = tools.tool_named(chosen)
-        assert isinstance(tool, tools.CoreTool)
-        return tool
 
     def dictionary(self, path: PathLike | None = None) -> dict[str, Any]:
         """``WDic``, ``RDic`` and ``WRDic`` of the file system that ``path`` lies on (the one used

@@ -388,23 +388,11 @@ def test_saves_of_one_path_take_effect_in_their_order(tmp_path: Path) -> None:
     assert os.listdir(tmp_path) == ["x"]
 
 
-@pytest.fixture
-def small_disk(tmp_path: Path) -> Any:
-    """A file system with room for 16 MiB."""
-    place = tmp_path / "small"
-    place.mkdir()
-    command = ["mount", "-t", "tmpfs", "-o", "size=16m", "tmpfs", str(place)]
-    if os.geteuid() != 0 or subprocess.run(command, capture_output=True).returncode != 0:
-        pytest.skip("mounting a small file system needs root")
-    yield place
-    subprocess.run(["umount", "-l", str(place)], check=True)
-
-
 def test_a_full_disk_leaves_the_old_file_and_no_other(small_disk: Path) -> None:
     old, large = {"a": torch.randn(1000)}, {"a": torch.zeros(8 << 20)}
     ferry.save(old, small_disk / "x")
     for tool in ("direct", "buffered", "torch"):
-        with pytest.raises((ferry.OutOfSpace, RuntimeError, OSError)):
+        with pytest.raises(ferry.OutOfSpace):
             ferry.save(large, small_disk / "x", tool=tool)
         assert same(ferry.load(small_disk / "x"), old)
         assert os.listdir(small_disk) == ["x"]

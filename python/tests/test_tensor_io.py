@@ -199,3 +199,27 @@ def test_one_rank_gives_what_it_has_learned_to_all(tmp_path: Path) -> None:
 def test_a_broadcast_without_a_process_group_says_what_to_do() -> None:
     with pytest.raises(ferry.InvalidInput, match="call init_process_group first"):
         ferry.TensorIO().broadcast()
+
+
+def test_a_load_that_reads_nothing_tells_nothing_about_a_tool(tmp_path: Path) -> None:
+    io = ferry.TensorIO(persist=False)
+    io.save(torch.randn(1 << 18), tmp_path / "x")
+    io.load(tmp_path / "x")
+    known = io.report().rows
+    assert io.load(tmp_path / "x", map_location="meta").is_meta
+    assert io.load(tmp_path / "x", mmap=True).numel() == 1 << 18
+    assert io.report().rows == known
+
+
+def test_saves_of_several_ranks_are_learned_from(tmp_path: Path) -> None:
+    from tensorferry.tensor_io import default
+
+    def writes() -> int:
+        rows = default("auto", "w").report(tmp_path).rows
+        return sum(tool["operations"] for row in rows for tool in row["tools"].values())
+
+    before, saves = writes(), 3
+    for _ in range(saves):
+        for rank in range(2):
+            ferry.save({"a": torch.randn(1000)}, tmp_path / "x", rank=rank, world_size=2)
+    assert writes() - before == 2 * saves

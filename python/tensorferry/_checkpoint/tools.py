@@ -21,7 +21,7 @@ import numpy as np
 import torch
 
 from tensorferry import _lib
-from tensorferry._checkpoint.location import MapLocation, placer
+from tensorferry._checkpoint.location import MapLocation, is_meta, placer
 from tensorferry._checkpoint.opened import Opened, as_keys
 from tensorferry._checkpoint.recognise import Format
 from tensorferry._errors import (
@@ -57,6 +57,11 @@ class LoadOptions:
     mmap: bool = False
     verify: bool = True
     map_location: MapLocation = None
+
+    @property
+    def reads_all(self) -> bool:
+        """Whether every byte of every tensor is read: only that tells how fast a tool is."""
+        return self.keys is None and not self.mmap and not is_meta(self.map_location)
 
 
 class Tool(Protocol):
@@ -223,7 +228,7 @@ def _by_draft(
     began = time.perf_counter()
     draft = _lib.Draft(path)
     try:
-        _written(write, draft.path, path)
+        put(write, draft.path, path)
         size = os.path.getsize(draft.path)
         written = time.perf_counter()
         draft.publish(options.durable)
@@ -240,7 +245,7 @@ def _by_draft(
     }
 
 
-def _written(write: Callable[[Path], object], draft: Path, path: str) -> None:
+def put(write: Callable[[Path], object], draft: Path, path: str) -> None:
     """Lets a library write; a full disk is one whoever finds it."""
     try:
         write(draft)

@@ -20,8 +20,8 @@ others; all wait for each other; if one fails, all raise and each removes its fi
 the n-th calls of the others: the token is the generation of the index that was there at this
 process's first call (or of one that was moved aside, and still has its files here), plus n, and n.
 All ranks see the same index at their first calls, since none can replace it before all have made
-one. The rank that finds all files there makes the index; if two
-do at once, they make the same one. What could go wrong, and why nothing is ever mixed:
+one. The rank that finds all files there makes the index; if two do at once, one of them does.
+What could go wrong, and why nothing is ever mixed:
 
 - *A job died between its saves, and the next one counts to the same token.* Every file says when it
   was begun, and who makes the index takes none that was begun before its own process started: a job
@@ -29,17 +29,18 @@ do at once, they make the same one. What could go wrong, and why nothing is ever
   that, and no process may outlive one job and save in the next one to the same path. The price:
   ranks that start so late that others have saved already make no index of that save; the next one
   does.
-- *A rank's save fails.* Whether its next call repeats the one that failed or belongs to the others'
-  next one can't be known. So the process forgets its count, and marks its tokens with a random text
-  from then on: other processes never match, ranks that are saved in turn by this process do. The
-  error says so, and every later save that stays incomplete warns.
+- *A rank's save fails*, at whatever moment. Whether its next call repeats the one that failed or
+  belongs to the others' next one can't be known, also where one process saves all ranks in turn. So
+  it marks its tokens with a random text from then on, and no save of another rank matches them. The
+  error says so, and every later save of that rank warns. It ends when all ranks are started again.
 - *A rank does not come*, or calls less often than others: there is no index of that save, and the
   one before stays.
 
 *Ownership.* Whoever replaces an index removes the files that it names and that were saved to this
-path. A rank removes nothing else but files of its own that can be in no index because another rank
-has never written its part of that save. What a killed job
-leaves behind is named by no index, and is never read.
+path. Whoever can't make an index, though the files of all ranks are there, removes those: nobody
+else makes it any more. While it decides, it holds the claim on them, and where nothing can be
+claimed it leaves them. What a killed job, or one of which a rank has failed earlier, leaves behind
+is named by no index, and is never read.
 """
 
 from tensorferry._checkpoint.ranks.group import Group, check_none, check_tool, group

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from functools import cache
 
 from tensorferry._checkpoint.ranks.group import Group
-from tensorferry._checkpoint.ranks.index import Index, existing, latest_generation
+from tensorferry._checkpoint.ranks.index import Index, latest_generation, replaceable
 from tensorferry._checkpoint.ranks.names import beside, rank_file
 from tensorferry._checkpoint.ranks.ticket import Ticket
 
@@ -22,8 +22,8 @@ UNFINISHED_MAX = 8
 """Saves without an index, after so many of which a rank warns."""
 
 AFTER_A_FAILURE = (
-    "after a save that has failed, nobody can tell which saves of other processes belong to those "
-    "of this one: start all ranks again"
+    "after a save that has failed, nobody can tell which saves of other ranks belong to those of "
+    "this one: start all ranks again"
 )
 
 
@@ -33,15 +33,16 @@ class _Line:
 
     generation: int | None = None
     """Of the index that was there at the first call."""
-    mark: str = ""
-    """Set apart from all other processes, after a failure."""
     counts: dict[int, int] = field(default_factory=dict)
+    """Calls, by rank."""
+    marks: dict[int, str] = field(default_factory=dict)
+    """By rank that has failed: what sets its saves apart from those of all others."""
     unfinished: dict[int, list[Ticket]] = field(default_factory=dict)
     """By rank: saves of which this process has not seen the index."""
 
     def token(self, number: int) -> str:
         """Of the save that has this number for all ranks."""
-        return f"g{(self.generation or 0) + number}n{number}{self.mark}"
+        return f"g{(self.generation or 0) + number}n{number}"
 
     def has_made(self, index: Index) -> bool:
         """Whether an index is one of this line."""
@@ -55,21 +56,22 @@ _lines: dict[tuple[str, int], _Line] = {}
 
 def begin(path: str, group: Group) -> Ticket:
     """The next save of this rank to this path."""
-    index = existing(path)
+    index = replaceable(path)
     with _lock:
         line = _lines.setdefault((path, group.world_size), _Line())
         if line.generation is None:
-            line.generation = latest_generation(path)
+            line.generation = max(index.generation if index else 0, latest_generation(path))
         number = line.counts[group.rank] = line.counts.get(group.rank, 0) + 1
+        mark = line.marks.get(group.rank, "")
         unfinished = line.unfinished.setdefault(group.rank, [])
         known = index if index and line.has_made(index) else None
         unfinished[:] = [old for old in unfinished if not _settled(old, known, path, group)]
-        count = sum(old.token.endswith(line.mark) for old in unfinished)
-        ticket = Ticket(line.token(number), line.generation + number, time.time())
+        count = sum(old.token.endswith(mark) for old in unfinished)
+        ticket = Ticket(line.token(number) + mark, line.generation + number, time.time())
         unfinished.append(ticket)
-    if count and (line.mark or count % UNFINISHED_MAX == 0):
+    if count and (mark or count % UNFINISHED_MAX == 0):
         what = f"{count} saves of rank {group.rank} to {path} have not been completed by the others"
-        why = AFTER_A_FAILURE if line.mark else "all ranks have to save, each as often"
+        why = AFTER_A_FAILURE if mark else "all ranks have to save, each as often"
         warnings.warn(f"{what}; {why}, or initialise torch.distributed", stacklevel=5)
     return ticket
 
@@ -84,31 +86,20 @@ def finished(path: str, group: Group, ticket: Ticket) -> None:
 
 
 def failed(path: str, group: Group, failure: BaseException) -> None:
-    """Nobody can say any more which calls of this process belong to which of others."""
-    if group.world_size > 1:
-        failure.add_note(f"{AFTER_A_FAILURE}, or initialise torch.distributed")
+    """Nobody can say any more which calls of this rank belong to which of others."""
+    if group.world_size == 1:
+        return
+    failure.add_note(f"{AFTER_A_FAILURE}, or initialise torch.distributed")
     with _lock:
         line = _lines.setdefault((path, group.world_size), _Line())
-        line.generation = None
-        line.mark = f"x{secrets.token_hex(8)}"
-        line.counts.clear()
+        line.marks.setdefault(group.rank, f"x{secrets.token_hex(8)}")
 
 
 def _settled(old: Ticket, index: Index | None, path: str, group: Group) -> bool:
-    """Whether a save has its index, or never gets one; then this rank's file is removed.
-
-    A later index of this line says that all ranks are past the old save. If the files of all were
-    written then, it may have had an index too, which may have been moved away since.
-    """
-    files = [rank_file(path, rank, group.world_size, old.token) for rank in range(group.world_size)]
-    own = beside(path, files[group.rank])
-    if not os.path.exists(own) or (index is not None and index.token == old.token):
-        return True
-    if index is None or index.generation < old.generation:
-        return False
-    if not all(os.path.exists(beside(path, file)) for file in files):
-        os.unlink(own)
-    return True
+    """Whether a save has its index, or never gets one: its file is gone, or there is an index of
+    this line that is as new, which says that all ranks are past it."""
+    own = beside(path, rank_file(path, group.rank, group.world_size, old.token))
+    return not os.path.exists(own) or (index is not None and index.generation >= old.generation)
 
 
 def process_started() -> float:

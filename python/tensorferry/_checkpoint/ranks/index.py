@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
@@ -19,7 +19,16 @@ from tensorferry._checkpoint.ranks.group import WORLD_SIZE_MAX
 from tensorferry._checkpoint.ranks.names import TOKEN, beside, is_plain, rank_file
 from tensorferry._checkpoint.ranks.split import chunk_sizes
 from tensorferry._checkpoint.recognise import recognise
-from tensorferry._errors import Corrupt, InvalidInput, Unsupported
+from tensorferry._checkpoint.tools import put
+from tensorferry._errors import (
+    Corrupt,
+    Error,
+    InvalidInput,
+    Io,
+    NotFound,
+    PermissionDenied,
+    Unsupported,
+)
 from tensorferry._structure.flatten import DIMENSIONS_MAX
 
 VERSION = 1
@@ -124,60 +133,79 @@ class WeightMap:
 
 def read(path: str) -> Index | WeightMap:
     """Reads an index, or says what is wrong with it."""
-    with open(path, "rb") as file:
-        raw = file.read(INDEX_BYTES_MAX + 1)
+    raw = _beginning(path, INDEX_BYTES_MAX + 1)
     try:
         return parse(raw)
     except Corrupt as error:
         raise Corrupt(f"{error} (file: {path})") from None
 
 
-def existing(path: str) -> Index | None:
-    """The index of ours that is there, if one is, and can be read."""
+def _beginning(path: str, size: int) -> bytes:
     try:
-        found = read(path)
-    except (FileNotFoundError, Corrupt, Unsupported):
+        with open(path, "rb") as file:
+            return file.read(size)
+    except OSError as error:
+        what = f"can't read what is there: {error.strerror} (file: {path})"
+        raise _KINDS.get(type(error), Io)(what, errno=error.errno) from error
+
+
+_KINDS: dict[type[OSError], type[Error]] = {
+    FileNotFoundError: NotFound,
+    PermissionError: PermissionDenied,
+}
+
+
+def existing(path: str) -> Index | None:
+    """The index of ours that is there, if one is, and makes sense."""
+    if not os.path.isfile(path):
+        # A pipe would keep who opens it.
+        return None
+    try:
+        # What can't be read may be an index all the same; to go on would be to guess.
+        _beginning(path, 1)
+        found = read(path) if recognise(path) == "index" else None
+    except (NotFound, Corrupt, Unsupported):
         return None
     return found if isinstance(found, Index) else None
 
 
+def replaceable(path: str) -> Index | None:
+    """The same, for who is going to replace it; says, in the words of every save and before a file
+    of a rank is written, if nothing can be saved there."""
+    _lib.Draft(path).discard()
+    return existing(path)
+
+
 def latest_generation(path: str) -> int:
-    """That of the newest index at a path, or beside it if its files were saved to this path: one
-    that was moved keeps its files, which nothing new may be named like."""
+    """That of the newest index beside a path, if its files were saved to this path: one that was
+    moved keeps its files, which nothing new may be named like."""
+    latest = 0
     try:
         with os.scandir(os.path.dirname(path)) as entries:
-            found = {
-                entry.path: existing(entry.path) for entry in entries if _begins_as_ours(entry)
-            }
+            for entry in entries:
+                latest = max(latest, _generation(entry, path))
     except OSError:
-        # Saving says what is wrong with the directory.
-        return 0
-    return max(
-        (
-            index.generation
-            for where, index in found.items()
-            if index and (where == path or _own(index, path) & set(index.files))
-        ),
-        default=0,
-    )
+        # A directory that can't be listed can be saved to.
+        return latest
+    return latest
 
 
-def _begins_as_ours(entry: os.DirEntry[str]) -> bool:
+def _generation(entry: os.DirEntry[str], path: str) -> int:
     try:
-        if not entry.is_file():
-            return False
-        with open(entry.path, "rb") as file:
-            return file.read(len(_BEGIN)) == _BEGIN
+        if not entry.is_file() or _beginning(entry.path, len(_BEGIN)) != _BEGIN:
+            return 0
+        index = existing(entry.path)
     except OSError:
-        return False
+        # The error of one file must not hide the others.
+        return 0
+    return index.generation if index and _own(index, path) & set(index.files) else 0
 
 
 def write(raw: bytes, path: str, *, durable: bool) -> None:
     """Puts an index in its place, whole or not at all."""
     draft = _lib.Draft(path)
     try:
-        with open(draft.path, "wb") as file:
-            file.write(raw)
+        put(lambda file: file.write_bytes(raw), draft.path, path)
         draft.publish(durable)
     finally:
         draft.discard()
@@ -300,15 +328,17 @@ def shard_shape(tensor: Sharded, rank: int, world_size: int) -> list[int]:
 
 
 def remove_replaced(old: Index | None, new: Index | None, path: str) -> None:
-    """Removes the files that only the old index names. What can't be removed is left behind, as is
-    what was not saved to this path: an index that was copied shares its files with another one."""
-    if old is None:
-        return
-    for name in _own(old, path) & set(old.files) - set(new.files if new else ()):
-        try:
+    """Removes the files that only the old index names, and that were saved to this path: an index
+    that was copied shares its files with another one."""
+    if old is not None:
+        remove(_own(old, path) & set(old.files) - set(new.files if new else ()), path)
+
+
+def remove(files: Iterable[str], path: str) -> None:
+    """Removes files beside an index. What can't be removed is left behind."""
+    for name in files:
+        with suppress(OSError):
             os.unlink(beside(path, name))
-        except OSError:
-            continue
 
 
 @contextmanager

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+from collections import defaultdict
 from collections.abc import Iterable
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -28,7 +30,11 @@ from tensorferry._errors import Corrupt, InvalidInput, NotFound
 from tensorferry._structure import build, names, select
 
 ATTEMPTS_MAX = 3
-"""How often an index is read again that was replaced while its files were opened."""
+"""How often an index is read again that was replaced while its files were read."""
+
+OPEN_MAX = 32
+"""Files that are kept open from when they are judged until their tensors are loaded, so that a save
+meanwhile does not matter. Others are opened again: of many ranks, not all can be open at once."""
 
 
 def load(path: str, options: LoadOptions, *, rank: int, world_size: int) -> Any:
@@ -47,22 +53,27 @@ def load(path: str, options: LoadOptions, *, rank: int, world_size: int) -> Any:
             if isinstance(index, WeightMap):
                 return _load_whole(path, index, options)
             return _Loading(path, index, options, rank, world_size).object()
-        except _Missing as missing:
+        except NotFound:
+            # A file that the index names is not there, or no longer.
             if attempt + 1 == ATTEMPTS_MAX or _unchanged(path, index):
-                raise NotFound(str(missing)) from None
+                raise
     raise AssertionError
-
-
-class _Missing(Exception):
-    """A file that the index names is not there."""
 
 
 def _unchanged(path: str, index: Index | WeightMap) -> bool:
     return recognise(path) == "index" and read(path) == index
 
 
-def _missing(path: str, index_path: str) -> _Missing:
-    return _Missing(f"the checkpoint lacks a file: {path} (file: {index_path})")
+def _missing(path: str, index_path: str) -> NotFound:
+    return NotFound(f"the checkpoint lacks a file: {path} (file: {index_path})")
+
+
+@dataclass(slots=True)
+class _Share:
+    """What a load takes from the file of one rank."""
+
+    whole: list[str] = field(default_factory=list)
+    cuts: list[Cut] = field(default_factory=list)
 
 
 class _Loading:
@@ -88,40 +99,50 @@ class _Loading:
             node = {"dict": select(node, as_keys(self.options.keys))}
         elif not self.same:
             self.refuse_strays()
-        whole: dict[int, list[str]] = {}
-        cuts: list[Cut] = []
-        for name in names(node):
+        work = self.divided(names(node))
+        for rank, share in work.items():
+            self.check(rank, [*share.whole, *(cut.name for cut in share.cuts)])
+        fetch = _fetch(node, self.options)
+        tensors: dict[str, torch.Tensor] = {}
+        for rank, share in work.items():
+            part = self.part(rank)
+            tensors |= fetch.whole(part, share.whole)
+            fetch.cut(part, rank, share.cuts, tensors)
+            self.opened.pop(rank, None)
+        return build(node, tensors.pop, placer(self.options.map_location))
+
+    def divided(self, wanted: Iterable[str]) -> dict[int, _Share]:
+        """What is to be had from the files of which ranks."""
+        work: defaultdict[int, _Share] = defaultdict(_Share)
+        for name in wanted:
             tensor = self.index.tensors.get(name)
             if tensor is None:
                 raise self.corrupt(f"the index does not know the tensor {name!r}")
             if isinstance(tensor, Sharded) and not self.same:
-                cuts.append(Cut(name, tensor, self.index.world_size, self.rank, self.world_size))
+                cut = Cut(name, tensor, self.index.world_size, self.rank, self.world_size)
+                for rank in cut.holders:
+                    work[rank].cuts.append(cut)
             else:
-                whole.setdefault(self.keeper(name, tensor), []).append(name)
-        fetch = _fetch(node, self.options)
-        tensors: dict[str, torch.Tensor] = {}
-        for rank, wanted in whole.items():
-            tensors |= fetch.whole(self.part(rank), wanted)
-        for cut in cuts:
-            for rank in {cut.witness, *cut.ranges}:
-                self.check(cut.name, cut.tensor, rank)
-        tensors |= fetch.cut(cuts, self.part)
-        return build(node, tensors.pop, placer(self.options.map_location))
+                work[self.keeper(name, tensor)].whole.append(name)
+        return work
 
     def keeper(self, name: str, tensor: Sharded | Replicated | Private) -> int:
         """The rank whose file has a tensor for us."""
         if isinstance(tensor, Replicated):
-            self.check(name, tensor, tensor.rank)
             return tensor.rank
-        if isinstance(tensor, Sharded):
-            self.check(name, tensor, self.home)
-        elif not (self.same or tensor.equal or tensor.own):
+        if isinstance(tensor, Private) and not (self.same or tensor.equal or tensor.own):
             raise self.not_the_same(name)
         return self.home
 
-    def check(self, name: str, tensor: Sharded | Replicated, rank: int) -> None:
-        """Whether a file has of a tensor what the index says."""
+    def check(self, rank: int, wanted: Iterable[str]) -> None:
+        """Whether a file has of these tensors what the index says."""
         part = self.part(rank)
+        for name in wanted:
+            tensor = self.index.tensors[name]
+            if not isinstance(tensor, Private):
+                self.check_one(part, rank, name, tensor)
+
+    def check_one(self, part: Opened, rank: int, name: str, tensor: Sharded | Replicated) -> None:
         shape = tensor.shape
         if isinstance(tensor, Sharded):
             shape = shard_shape(tensor, rank, self.index.world_size)
@@ -147,19 +168,17 @@ class _Loading:
 
     def part(self, rank: int) -> Opened:
         """A rank's file."""
-        if rank not in self.opened:
-            path = beside(self.path, self.index.files[rank])
-            try:
-                self.opened[rank], _ = open_part(
-                    path,
-                    self.index.token,
-                    rank,
-                    self.index.world_size,
-                    verify=self.options.verify,
-                )
-            except NotFound:
-                raise _missing(path, self.path) from None
-        return self.opened[rank]
+        if rank in self.opened:
+            return self.opened[rank]
+        path = beside(self.path, self.index.files[rank])
+        saved = (self.index.token, rank, self.index.world_size)
+        try:
+            opened, _ = open_part(path, *saved, verify=self.options.verify)
+        except NotFound:
+            raise _missing(path, self.path) from None
+        if len(self.opened) < OPEN_MAX:
+            self.opened[rank] = opened
+        return opened
 
     def corrupt(self, why: str) -> Corrupt:
         return Corrupt(f"{why} (file: {self.path})")

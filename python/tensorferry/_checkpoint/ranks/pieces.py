@@ -8,7 +8,7 @@ all are taken from a mapping where nothing is to be verified.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -38,8 +38,8 @@ class Cut:
             if max(start, self.start) < min(end, self.end)
         }
         """In the whole, of the parts that hold something of it, by rank."""
-        self.witness = next(iter(self.ranges), 0)
-        """A rank whose file knows the dtype."""
+        self.holders = list(self.ranges) or [0]
+        """The ranks of these; of nothing, one whose file knows the dtype."""
 
     def overlap(self, rank: int) -> tuple[int, int]:
         """What of a rank's part is wanted, in places of the whole."""
@@ -75,20 +75,16 @@ class Fetch:
             made |= file.mapped(wanted) if self.mmap else file.owned(wanted)
         return made
 
-    def cut(self, cuts: list[Cut], file: Callable[[int], Opened]) -> dict[str, torch.Tensor]:
-        """Tensors that are put together."""
-        made: dict[str, torch.Tensor] = {}
-        by_rank: dict[int, list[Cut]] = {}
+    def cut(self, file: Opened, rank: int, cuts: list[Cut], made: dict[str, torch.Tensor]) -> None:
+        """Puts what the file of a rank holds of cut tensors into their places, in tensors that are
+        made when the first of their ranks comes."""
         for cut in cuts:
-            bare = cut.name in self.bare
-            if not self._is_part_of_a_mapping(cut):
-                device = "meta" if bare else "cpu"
-                made[cut.name] = _empty(file(cut.witness), cut.name, cut.shape, device)
-            for rank in () if bare else cut.ranges:
-                by_rank.setdefault(rank, []).append(cut)
-        for rank, needed in by_rank.items():
-            self._fill(file(rank), rank, needed, made)
-        return made
+            if cut.name not in made and not self._is_part_of_a_mapping(cut):
+                device = "meta" if cut.name in self.bare else "cpu"
+                made[cut.name] = _empty(file, cut.name, cut.shape, device)
+        filled = [cut for cut in cuts if cut.ranges and cut.name not in self.bare]
+        if filled:
+            self._fill(file, rank, filled, made)
 
     def _is_part_of_a_mapping(self, cut: Cut) -> bool:
         return self.mmap and cut.name not in self.bare and len(cut.ranges) == 1

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Protocol, TypeAlias
 
-from tensorferry._checkpoint import run
 from tensorferry._checkpoint.opened import Opened
 from tensorferry._checkpoint.ranks import alone, index, together
+from tensorferry._checkpoint.ranks.claim import Claim, claim
 from tensorferry._checkpoint.ranks.divide import divide
 from tensorferry._checkpoint.ranks.group import Group
 from tensorferry._checkpoint.ranks.index import Index
@@ -19,16 +19,16 @@ from tensorferry._checkpoint.ranks.survey import survey
 from tensorferry._checkpoint.ranks.ticket import Ticket
 from tensorferry._checkpoint.ranks.words import Words, open_part
 from tensorferry._checkpoint.report import SaveReport
-from tensorferry._checkpoint.tools import CoreTool, SaveOptions
-from tensorferry._errors import Corrupt, NotFound
-from tensorferry._structure import flatten
+from tensorferry._checkpoint.tools import SaveOptions
+from tensorferry._errors import Corrupt, Error, NotFound
+from tensorferry._structure import Flat, flatten
 
 
 class Chooser(Protocol):
-    """Knows the fastest tool."""
+    """Knows the fastest tool, and learns."""
 
-    def core_tool(self, path: str, nbytes: int, durable: bool) -> CoreTool:
-        """The tool for so many bytes, among those that write our own format."""
+    def save_core(self, obj: object, flat: Flat, path: str, options: SaveOptions) -> SaveReport:
+        """Saves in our own format, with the fastest tool that writes it."""
         ...
 
 
@@ -69,12 +69,17 @@ class _Saving:
         ticket, prepared = together.begin(self.path, prepare)
 
         def discard() -> None:
-            self.discard(ticket)
+            index.remove([self.files(ticket)[self.group.rank]], self.path)
+
+        def withdraw() -> None:
+            # Over a network, what other ranks see at the path may be older.
+            if together.leads():
+                self.withdraw(ticket)
 
         report = together.step(lambda: self.write(prepared, obj, ticket), discard)
         made = together.step(lambda: self.survey(ticket) if together.leads() else None, discard)
-        # From here on the index may be in its place, whatever fails: the files have to stay.
-        together.step(lambda: None if made is None else self.publish(*made))
+        # From here on the index may be in its place, whatever fails.
+        together.step(lambda: None if made is None else self.publish(*made), withdraw)
         return report
 
     def alone(self, prepare: Callable[[], Prepared], obj: object) -> SaveReport:
@@ -83,12 +88,11 @@ class _Saving:
             prepared = prepare()
             ticket = alone.begin(self.path, self.group)
             report = self.write(prepared, obj, ticket)
+            complete = self.all_there(ticket) and self.decided(ticket)
         except BaseException as failure:
             alone.failed(self.path, self.group, failure)
             raise
-        complete = self.all_there(ticket)
         if complete:
-            self.publish(*self.survey(ticket))
             alone.finished(self.path, self.group, ticket)
         return replace(report, complete=complete)
 
@@ -102,22 +106,38 @@ class _Saving:
             world_size=group.world_size,
             begun=ticket.begun,
         )
-        tool = chooser.core_tool(self.path, flat.nbytes, self.durable)
         options = SaveOptions(self.durable, self.checksum)
         file = beside(self.path, self.files(ticket)[group.rank])
-        return run.save_with(tool, obj, flat, file, options)
+        return chooser.save_core(obj, flat, file, options)
 
     def all_there(self, ticket: Ticket) -> bool:
         """Whether the files of all ranks are there, and none is from before this process."""
-        paths = [beside(self.path, name) for name in self.files(ticket)]
-        if not all(map(os.path.exists, paths)):
-            return False
         since = alone.process_started()
         try:
-            return all(words.begun >= since for _, words in self.parts(ticket))
+            return self.all_exist(ticket) and all(
+                words.begun >= since for _, words in self.parts(ticket)
+            )
         except (NotFound, Corrupt):
             # Somebody else's, by the same name.
             return False
+
+    def all_exist(self, ticket: Ticket) -> bool:
+        """The same, as far as names tell."""
+        return all(os.path.exists(beside(self.path, name)) for name in self.files(ticket))
+
+    def decided(self, ticket: Ticket) -> bool:
+        """Makes the index of files that are all there, unless another rank does, or has found that
+        it can't be made."""
+        with claim(self.path, self.files(ticket)) as found:
+            if found is Claim.TAKEN or not self.all_exist(ticket):
+                return False
+            try:
+                self.publish(*self.survey(ticket))
+            except BaseException:
+                if found is Claim.HELD:
+                    self.withdraw(ticket)
+                raise
+        return True
 
     def survey(self, ticket: Ticket) -> tuple[Index, bytes]:
         """Makes the index, and what stands in its file."""
@@ -125,13 +145,10 @@ class _Saving:
         made = survey(ticket.token, ticket.generation, self.files(ticket), parts)
         return made, made.encoded()
 
-    def parts(self, ticket: Ticket) -> list[tuple[Opened, Words]]:
-        """The files of all ranks."""
-        files = enumerate(self.files(ticket))
-        return [
-            open_part(beside(self.path, name), ticket.token, rank, self.group.world_size)
-            for rank, name in files
-        ]
+    def parts(self, ticket: Ticket) -> Iterator[tuple[Opened, Words]]:
+        """The files of all ranks, one after the other: there may be more than can be open."""
+        for rank, name in enumerate(self.files(ticket)):
+            yield open_part(beside(self.path, name), ticket.token, rank, self.group.world_size)
 
     def publish(self, made: Index, raw: bytes) -> None:
         """Puts the index in its place, and removes what it replaces."""
@@ -139,12 +156,15 @@ class _Saving:
         index.write(raw, self.path, durable=self.durable)
         index.remove_replaced(old, made, self.path)
 
-    def discard(self, ticket: Ticket) -> None:
-        """Removes this rank's file of a save that has failed."""
+    def withdraw(self, ticket: Ticket) -> None:
+        """Removes the files of all ranks, unless there is an index of them after all."""
         try:
-            os.unlink(beside(self.path, self.files(ticket)[self.group.rank]))
-        except OSError:
+            there = index.existing(self.path)
+        except Error:
+            # Nobody can tell.
             return
+        if there is None or there.token != ticket.token:
+            index.remove(self.files(ticket), self.path)
 
     def files(self, ticket: Ticket) -> list[str]:
         """The names of all ranks' files."""

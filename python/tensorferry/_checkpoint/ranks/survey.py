@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from tensorferry._checkpoint.opened import Opened
@@ -27,7 +27,7 @@ class Seen:
 
 
 def survey(
-    token: str, generation: int, files: list[str], parts: list[tuple[Opened, Words]]
+    token: str, generation: int, files: list[str], parts: Iterable[tuple[Opened, Words]]
 ) -> Index:
     """Makes the index, or says what does not fit together."""
     ranks = [_seen(opened, words) for opened, words in parts]

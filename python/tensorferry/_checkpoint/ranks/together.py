@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 import torch.distributed as dist
 
 from tensorferry._checkpoint.ranks.group import Group
-from tensorferry._checkpoint.ranks.index import existing
+from tensorferry._checkpoint.ranks.index import replaceable
 from tensorferry._checkpoint.ranks.ticket import Ticket
 from tensorferry._errors import ALL, Error, Io
 
@@ -38,7 +38,7 @@ def begin(path: str, prepare: Callable[[], T]) -> tuple[Ticket, T]:
     def draw() -> tuple[str, int] | None:
         if not leads():
             return None
-        index = existing(path)
+        index = replaceable(path)
         generation = (index.generation if index else 0) + 1
         return f"g{generation}r{secrets.token_hex(8)}", generation
 
