@@ -42,11 +42,12 @@ pub(super) struct Ledger {
     open: Option<Open>,
 }
 
-/// Who takes a look, and from which purse.
+/// Who takes a look, at what, and from which purse.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Open {
     looker: Looker,
+    tool: Tool,
     first: bool,
 }
 
@@ -63,16 +64,18 @@ struct Purse {
 
 impl Ledger {
     /// An operation is over that was believed to take `believed` seconds.
-    pub(super) fn record(&mut self, seconds: f64, believed: f64) {
-        self.settle((seconds - believed).max(0.0));
+    pub(super) fn record(&mut self, tool: Tool, seconds: f64, believed: f64) {
+        self.settle(tool, (seconds - believed).max(0.0));
         self.lasted = self.lasted.saturating_add(1);
         self.operations = self.operations.saturating_add(1);
         self.seconds = (self.seconds + seconds).min(f64::MAX);
     }
 
-    /// The last look took so much longer than was believed: that is paid too.
-    fn settle(&mut self, longer: f64) {
-        let Some(Open { looker, first }) = self.open.take() else { return };
+    /// The last look took so much longer than was believed: that is paid too. If another tool comes, the
+    /// look has failed, and nobody knows what it would have taken.
+    fn settle(&mut self, by: Tool, longer: f64) {
+        let open = self.open.take().filter(|open| open.tool == by);
+        let Some(Open { looker, first, .. }) = open else { return };
         let purse = &mut self.purses[looker as usize];
         let paid = if first { &mut purse.first } else { &mut purse.spent };
         *paid += longer.min(OVERRUN_SHARE * self.seconds);
@@ -100,13 +103,13 @@ impl Ledger {
         if is_first && purse.first + extra <= FIRST_SHARE * self.seconds {
             *looks += 1;
             purse.first += extra;
-            self.open = Some(Open { looker, first: true });
+            self.open = Some(Open { looker, tool, first: true });
             return true;
         }
         let affordable = purse.spent + extra <= LOOK_SHARE / 2.0 * self.seconds;
         if affordable {
             purse.spent += extra;
-            self.open = Some(Open { looker, first: false });
+            self.open = Some(Open { looker, tool, first: false });
         }
         affordable
     }
@@ -140,5 +143,47 @@ impl Ledger {
             return Ok(());
         }
         Err(Error::new(Kind::Corrupt, "a ledger is out of bounds"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A hundred seconds spent, and a look at torch that was believed to take one more.
+    fn looking() -> Ledger {
+        let mut ledger = Ledger::default();
+        ledger.record(Tool::Direct, 100.0, 100.0);
+        assert!(ledger.pay(Looker::Own, Tool::Torch, FIRST_DOUBT, 1.0));
+        ledger
+    }
+
+    #[test]
+    fn a_look_that_takes_longer_than_believed_is_paid_in_full_within_a_share_of_all() {
+        let mut ledger = looking();
+        ledger.record(Tool::Torch, 2.5, 2.0);
+        assert!((ledger.first() - 1.5).abs() < 1e-12, "{ledger:?}");
+        ledger.record(Tool::Torch, 9.0, 2.0);
+        assert!((ledger.first() - 1.5).abs() < 1e-12, "that was no look: {ledger:?}");
+        let mut stalled = looking();
+        stalled.record(Tool::Torch, 50.0, 2.0);
+        assert!((stalled.first() - 2.0).abs() < 1e-12, "one in a hundred: {stalled:?}");
+    }
+
+    #[test]
+    fn who_has_overrun_waits_longer_for_the_next_look() {
+        let [mut prompt, mut late] = [looking(), looking()];
+        prompt.record(Tool::Torch, 2.0, 2.0);
+        late.record(Tool::Torch, 3.0, 2.0);
+        let extra = FIRST_SHARE * prompt.seconds() - 1.0;
+        assert!(prompt.pay(Looker::Own, Tool::Numpy, FIRST_DOUBT, extra));
+        assert!(!late.pay(Looker::Own, Tool::Numpy, FIRST_DOUBT, extra));
+    }
+
+    #[test]
+    fn a_look_that_failed_is_not_paid_by_the_next_operation() {
+        let mut ledger = looking();
+        ledger.record(Tool::Direct, 50.0, 1.0);
+        assert!((ledger.first() - 1.0).abs() < 1e-12, "{ledger:?}");
     }
 }

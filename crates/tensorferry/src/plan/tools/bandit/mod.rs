@@ -21,16 +21,17 @@
 //! That is how looks come first where they are cheap.
 //!
 //! *Purse.* The extra seconds of looks stay below [`LOOK_SHARE`] of the seconds spent in that situation
-//! and class; what a look takes longer than believed is paid after it, and the next one waits for that. A tool's first look, after the start, a flush or a jump, while it is as good as unknown,
-//! is paid from another purse, that of [`FIRST_SHARE`]: nothing is known at the start, and most is
-//! gained from knowing it early. A look that costs as much as the operation itself comes no earlier
-//! than after five operations, one at a tool believed several times slower much later or never.
+//! and class; what a look takes longer than believed is paid after it, and the next one waits for that. A
+//! tool's first look, after the start, a flush or a jump, while it is as good as unknown, is paid from
+//! another purse, that of [`FIRST_SHARE`]: nothing is known at the start, and most is gained from knowing
+//! it early. A look that costs as much as the operation itself comes no earlier than after five
+//! operations, one at a tool believed several times slower much later or never.
 //!
 //! *Sizes.* Each tool has a line, a latency and a bandwidth, fitted over all its classes; one that was
 //! not tried takes the machine's, which follows from the other tools (`line.rs`, `belief.rs`). A class
 //! without values of its own starts on the line, corrected by how far the nearest classes lie off it.
 //! When a tool's estimate wanders, the stale ones of its neighbours wander along. Lines know of no cliff:
-//! a class's first value is believed against them at once, not only when it has come three times.
+//! a class's first value is believed against them at once, not only when it has come several times.
 //!
 //! *Drift.* A few surprises in a row, at one size or over neighbouring ones, are a jump. It shakes the
 //! other estimates of the situation that were not seen since: their levels shift by a part and their
@@ -139,7 +140,7 @@ impl Bandit {
         let Observed { situation, tool, size, seconds, .. } = *observed;
         let class = SizeClass::of(size);
         let believed = self.belief(situation, tool, size).seconds;
-        self.ledgers.entry((situation, class)).or_default().record(seconds, believed);
+        self.ledgers.entry((situation, class)).or_default().record(tool, seconds, believed);
         let value = observed.ln_seconds() - prior::ln_seconds(situation, tool, size);
         let tick = self.tick(situation) + 1;
         self.ticks[situation as usize] = tick;
