@@ -127,6 +127,15 @@ def sync(path: Path) -> None:
         os.close(descriptor)
 
 
+def chill(path: Path) -> None:
+    """Drops a synced file from the page cache."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
+    finally:
+        os.close(descriptor)
+
+
 def bits(tensor: torch.Tensor) -> torch.Tensor:
     """The bytes as integers, which have no NaN."""
     import torch
@@ -221,6 +230,17 @@ def ferry_load(bench: Bench) -> None:
     import tensorferry as ferry
 
     bench.loaded("ferry.load", lambda: ferry.load(bench.path("ferry")))
+
+
+@case("ferry.load again")
+def ferry_load_again(bench: Bench) -> None:
+    """Ours, into the memory of a load that was let go of just before."""
+    import tensorferry as ferry
+
+    path = bench.path("ferry")
+    ferry.load(path)
+    chill(path)
+    bench.loaded("ferry.load again", lambda: ferry.load(path))
 
 
 @case("ferry.load mmap")

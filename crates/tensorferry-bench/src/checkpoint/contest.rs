@@ -62,7 +62,10 @@ pub(super) enum Pass {
     WriteNew,
     /// Overwrites the one that is there: what the disk can do at best.
     WriteOver,
+    /// Reads into a few buffers again and again: what the disk can do at best.
     Read,
+    /// Reads each block into memory of its own that is new to the process, as a load does.
+    ReadIntoNew,
 }
 
 impl Way {
@@ -110,7 +113,9 @@ pub(super) const CONTESTS: [Contest; 6] = [
         memory: false,
         entries: &[
             essential("tensorferry", "ferry.load"),
+            essential("tensorferry, again", "ferry.load again"),
             fio("fio, direct read", Pass::Read),
+            fio("fio, into new memory", Pass::ReadIntoNew),
             essential("torch.load", "torch.load"),
             python("safetensors", "safetensors.load_file"),
             python("safetensors, pread", "safetensors.load_file pread"),

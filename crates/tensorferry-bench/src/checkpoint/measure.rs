@@ -138,7 +138,12 @@ impl Contestants<'_> {
         if pass == Pass::WriteNew {
             fio.forget();
         }
-        let rate = fio.pass(fio_bytes(workload), pass != Pass::Read);
+        let bytes = fio_bytes(workload);
+        let rate = match pass {
+            Pass::WriteNew | Pass::WriteOver => fio.pass(bytes, true),
+            Pass::Read => fio.pass(bytes, false),
+            Pass::ReadIntoNew => fio.read_into_new_memory(bytes),
+        };
         let rate = rate.map_err(|error| error.to_string())?;
         Ok(Sample { rate, seconds: workload.bytes as f64 / rate, ..Sample::default() })
     }

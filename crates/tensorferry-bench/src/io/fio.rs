@@ -13,6 +13,7 @@ use tensorferry::{Error, Kind, Result};
 use super::{Case, Plan};
 
 /// An fio that has shown that it can do the work here.
+#[derive(Clone)]
 pub(crate) struct Fio {
     version: String,
     path: PathBuf,
@@ -63,6 +64,20 @@ impl Fio {
             format!("--end_fsync={}", u8::from(write)),
         ];
         self.run(&arguments, direction).map_err(|error| error.with("bytes", bytes))
+    }
+
+    /// Bytes a second to read a whole file of `bytes` once, where no memory is used twice: as many blocks
+    /// are under way as the file has, since each has a buffer of its own, which fio does not touch before.
+    /// Registering them would, before the clock starts.
+    pub(crate) fn read_into_new_memory(&self, bytes: u64) -> Result<f64> {
+        let arguments = [
+            format!("--size={bytes}"),
+            "--rw=read".to_owned(),
+            format!("--bs={}", 1 << 20),
+            format!("--iodepth={}", bytes.div_ceil(1 << 20)),
+        ];
+        let unregistered = Self { registered: false, ..self.clone() };
+        unregistered.run(&arguments, "read").map_err(|error| error.with("bytes", bytes))
     }
 
     /// Removes the file, so that the next pass makes a new one.
