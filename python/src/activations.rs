@@ -91,10 +91,7 @@ impl Activations {
 
     /// The plan in words.
     fn explain(&self, py: Python<'_>) -> PyResult<Option<String>> {
-        guarded(py, || {
-            let both = self.0.plan()?.zip(self.0.profile()?);
-            Ok(both.map(|(plan, profile)| plan.explain(&profile)))
-        })
+        guarded(py, || self.0.explain())
     }
 
     /// Numbers since the beginning, as JSON.

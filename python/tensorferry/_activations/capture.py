@@ -13,7 +13,16 @@ import weakref
 import torch
 
 from tensorferry import _lib
-from tensorferry._activations.packed import Kept, Packed, Stored, copy, extent, keep, watch
+from tensorferry._activations.packed import (
+    Kept,
+    Packed,
+    Stored,
+    copy,
+    extent,
+    keep,
+    spanned,
+    watch,
+)
 
 PLAIN = (torch.Tensor, torch.nn.Parameter)
 
@@ -44,11 +53,19 @@ class Capture:
 
     def _pack(self, tensor: torch.Tensor, host: torch.Tensor) -> Kept | Packed:
         storage = host.untyped_storage()
+        if storage.nbytes() < self._min_bytes:
+            return keep(tensor)
+        if _counts_for_itself(host):
+            # What others do to the same storage meanwhile does not show in its counter of changes.
+            if host.nbytes < self._min_bytes:
+                return copy(tensor)
+            host = _alone(host)
+            storage = host.untyped_storage()
         span = own = _span(host)
         if 2 * (span[1] - span[0]) >= storage.nbytes():
             span = (0, storage.nbytes())
         if span[1] - span[0] < self._min_bytes:
-            return keep(tensor) if storage.nbytes() < self._min_bytes else copy(tensor)
+            return copy(tensor)
         stored = self._store_once(host, span, described(tensor))
         return Packed(
             stored=stored,
@@ -57,6 +74,7 @@ class Capture:
             dtype=host.dtype,
             shape=tuple(host.shape),
             stride=tuple(host.stride()),
+            lies=tuple(tensor.stride()),
             device=tensor.device,
         )
 
@@ -105,6 +123,21 @@ def _is_plain(tensor: torch.Tensor) -> bool:
         and not tensor.is_neg()
         and not tensor._is_zerotensor()
     )
+
+
+def _counts_for_itself(tensor: torch.Tensor) -> bool:
+    """Whether it is a part of a storage whose other parts have counters of changes of their own, as
+    those that ``torch.unsafe_chunk`` makes in the cells of recurrent networks."""
+    root = tensor if tensor._base is None else tensor._base
+    return root.nbytes < root.untyped_storage().nbytes()
+
+
+def _alone(tensor: torch.Tensor) -> torch.Tensor:
+    """A copy without the rest of its storage, nor its holes if they are most of it."""
+    mostly_holes = 2 * tensor.numel() <= extent(tensor.shape, tensor.stride())
+    if mostly_holes and 0 not in tensor.stride():
+        return tensor.detach().clone(memory_format=torch.contiguous_format)
+    return spanned(tensor)
 
 
 def _span(tensor: torch.Tensor) -> tuple[int, int]:

@@ -120,6 +120,9 @@ class Packed:
     dtype: torch.dtype
     shape: tuple[int, ...]
     stride: tuple[int, ...]
+    """As it is stored."""
+    lies: tuple[int, ...]
+    """As it lay in memory, if that had holes which are not stored."""
     device: torch.device
 
     def unpack(self) -> torch.Tensor:
@@ -129,6 +132,8 @@ class Packed:
         count = extent(self.shape, self.stride) * self.dtype.itemsize
         flat = torch.frombuffer(memory, dtype=torch.uint8, count=count, offset=self.offset)
         tensor = flat.view(self.dtype).as_strided(self.shape, self.stride)
+        if self.lies != self.stride and self.device.type == "cpu":
+            tensor = torch.empty_strided(self.shape, self.lies, dtype=self.dtype).copy_(tensor)
         return tensor if self.device.type == "cpu" else tensor.to(self.device)
 
 
@@ -140,10 +145,13 @@ def keep(tensor: torch.Tensor) -> Kept:
 
 def copy(tensor: torch.Tensor) -> Kept:
     """Keeps a tensor without the rest of its storage."""
-    detached = tensor.detach()
-    count = extent(tensor.shape, tensor.stride())
-    flat = detached.as_strided((count,), (1,)).clone()
-    return Kept(flat.as_strided(tensor.shape, tensor.stride()), watch(tensor))
+    return Kept(spanned(tensor), watch(tensor))
+
+
+def spanned(tensor: torch.Tensor) -> torch.Tensor:
+    """A copy of what lies between its first and its last element, with the same strides."""
+    flat = tensor.detach().as_strided((extent(tensor.shape, tensor.stride()),), (1,)).clone()
+    return flat.as_strided(tensor.shape, tensor.stride())
 
 
 def watch(tensor: torch.Tensor) -> Watched | None:

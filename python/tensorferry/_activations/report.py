@@ -9,7 +9,7 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class Prediction:
-    """What a plan said a step would come to."""
+    """What a step should come to under the plan that it follows."""
 
     forward_stall: float
     backward_stall: float
@@ -45,6 +45,7 @@ class StepReport:
     peak_bytes: int
     """Of activations in memory, staging included."""
     predicted: Prediction | None
+    """What was expected of it after the step before, if a plan is followed."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,12 +30,14 @@ pub(super) struct Knowledge {
     pub profile: Option<Profile>,
     /// The plan of the step under way.
     pub plan: Option<Plan>,
+    /// What that was made from.
+    made_from: Option<Profile>,
     /// What that step should come to.
     expected: Option<Prediction>,
     pub unplanned: Option<String>,
     pub last: Option<StepReport>,
     /// An answer that waits for the next step.
-    next: Option<Result<Plan, String>>,
+    next: Option<Result<(Plan, Profile), String>>,
     /// Steps that followed the present plan, and whether it was made anew for its times.
     followed: u64,
     refined: bool,
@@ -84,6 +86,11 @@ impl Knowledge {
         question
     }
 
+    /// The plan in words.
+    pub fn explain(&self) -> Option<String> {
+        Some(self.plan.as_ref()?.explain(self.made_from.as_ref()?))
+    }
+
     fn ask(&mut self, profile: Profile) -> Question {
         self.followed = 0;
         self.asked += 1;
@@ -96,6 +103,7 @@ impl Knowledge {
             return;
         }
         self.answered = question.number;
+        let plan = plan.map(|plan| (plan, question.profile.clone()));
         self.next = Some(plan.map_err(|error| error.to_string()));
         if at_once {
             self.turn();
@@ -105,9 +113,9 @@ impl Knowledge {
     /// A step begins: an answer that waited for it takes effect.
     pub fn turn(&mut self) {
         match self.next.take() {
-            Some(Ok(plan)) => {
+            Some(Ok((plan, profile))) => {
                 self.expected = Some(plan.predicted);
-                (self.plan, self.unplanned) = (Some(plan), None);
+                (self.plan, self.made_from, self.unplanned) = (Some(plan), Some(profile), None);
             }
             Some(Err(why)) => (self.plan, self.unplanned) = (None, Some(why)),
             None => {}
@@ -142,6 +150,8 @@ mod tests {
                 write_bytes_per_second: 1.0,
                 read_bytes_per_second: 1.0,
                 seconds_per_transfer: 0.0,
+                awaited_write_speedup: 1.0,
+                awaited_read_speedup: 1.0,
             },
             codec: Codec { encode_bytes_per_second: 1.0, decode_bytes_per_second: 1.0 },
         };

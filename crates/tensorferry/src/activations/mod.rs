@@ -50,6 +50,7 @@ mod scratch;
 mod state;
 mod step;
 mod store;
+mod traffic;
 mod work;
 
 pub use form::{Compress, Element};

@@ -49,7 +49,7 @@ pub struct StepReport {
     pub overlap: f64,
     /// The most bytes of activations that were in memory, staging included.
     pub peak_bytes: u64,
-    /// What the plan had predicted.
+    /// What was expected of it after the step before, if a plan is followed.
     pub predicted: Option<Prediction>,
 }
 

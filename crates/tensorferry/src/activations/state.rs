@@ -178,6 +178,17 @@ impl State {
         if self.open > 1 || !self.is_current_over() {
             return None;
         }
+        self.next_step(staging)
+    }
+
+    /// Whether the next tensor is of another step than the last one, although no forward pass has begun
+    /// since: one context may be around many steps.
+    pub fn is_behind(&self) -> bool {
+        let step = self.steps.get(&self.current);
+        step.is_none_or(|step| step.live == 0 && (step.is_used() || step.fault.is_some()))
+    }
+
+    pub fn next_step(&mut self, staging: u64) -> Option<Question> {
         let question = self.learn(staging);
         self.knowledge.turn();
         self.current += 1;
@@ -283,6 +294,10 @@ impl State {
         self.knowledge.plan.as_ref()
     }
 
+    pub fn explain(&self) -> Option<String> {
+        self.knowledge.explain()
+    }
+
     pub fn profile(&self) -> Option<&Profile> {
         self.knowledge.profile.as_ref()
     }
@@ -312,18 +327,17 @@ impl State {
         record.phase = Phase::Leaving { left: count };
         record.chunks = vec![None; count];
         record.compress = compress;
-        let (turn, step) = (record.turn, record.step);
+        let turn = record.turn;
         self.writes.extend((0..count).map(|chunk| Outgoing { key, turn, chunk }));
-        self.step_mut(step).writes.begin(count);
     }
 
     /// The first use in a step: what backward will want is known from now on.
     pub fn begin_backward(&mut self, key: u64) -> Result<()> {
         let number = self.step_of(key)?;
         self.backward = number;
-        let plan = self.knowledge.plan.as_ref();
+        let planned = self.knowledge.plan.as_ref().zip(self.knowledge.profile.as_ref());
         if let Some(step) = self.steps.get_mut(&number) {
-            step.begin_backward(plan);
+            step.begin_backward(planned);
         }
         Ok(())
     }
@@ -355,19 +369,15 @@ impl State {
         record.turn += 1;
         record.phase = Phase::Here;
         let places: Vec<_> = record.chunks.drain(..).flatten().map(|(place, _)| place).collect();
-        let step = record.step;
-        self.unqueue(key, step);
+        self.unqueue(key);
         for place in places {
             self.scratch.free(place);
         }
     }
 
     /// Takes the chunks of a record out of the line of writes.
-    fn unqueue(&mut self, key: u64, step: u64) {
-        let before = self.writes.len();
+    fn unqueue(&mut self, key: u64) {
         self.writes.retain(|write| write.key != key);
-        let gone = before - self.writes.len();
-        self.step_mut(step).writes.end(gone);
     }
 
     /// Puts the chunks of a tensor that somebody waits for before all others.
@@ -384,8 +394,7 @@ impl State {
     /// Forgets a record, with its place on disk; what held its memory is for the caller to drop.
     pub fn forget(&mut self, key: u64) -> Vec<Dropped> {
         let Some(mut record) = self.records.remove(&key) else { return Vec::new() };
-        let step = record.step;
-        self.unqueue(key, step);
+        self.unqueue(key);
         for (place, _) in record.chunks.drain(..).flatten() {
             self.scratch.free(place);
         }
@@ -396,12 +405,11 @@ impl State {
                 let (gone, rest): (Vec<_>, Vec<_>) =
                     self.reads.drain(..).partition(|read| read.key == key);
                 self.reads = rest.into();
-                self.step_mut(step).reads.end(gone.len());
                 dropped.push(Dropped::Coming(gone, coming));
             }
             _ => {}
         }
-        self.step_mut(step).released(record.index);
+        self.step_mut(record.step).released(record.index);
         dropped
     }
 
@@ -450,8 +458,9 @@ impl State {
         record.phase = Phase::Stored;
         let bytes = record.chunks.iter().flatten().map(|(_, stored)| stored.len as u64).sum();
         let (step, index, original) = (record.step, record.index, record.original.take());
+        let encoded = record.compress != Compress::None;
         let step = self.step_mut(step);
-        step.stored(index, bytes);
+        step.stored(index, bytes, encoded);
         step.fetch_again(index);
         self.departed(write.key, original).pop()
     }
@@ -504,7 +513,6 @@ impl State {
         record.phase = Phase::Coming(Coming { parts, permit, left });
         self.count(bytes);
         let step = self.step_mut(step);
-        step.reads.begin(left);
         step.fetched(index);
     }
 

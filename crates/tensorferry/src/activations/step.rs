@@ -6,10 +6,14 @@
 //!
 //! A step begins with a forward pass and ends when its last record is gone. Forward passes that
 //! follow one another without a use in between belong to one step.
+//!
+//! Several threads may compute. The compute clock stands still while any of them waits, so that it
+//! never goes back.
 
 use std::time::Instant;
 
 use super::report::{Mode, StepReport};
+use super::traffic::{Speed, Traffic};
 use crate::error::{Error, Kind};
 use crate::plan::offload::{self, Codec, Disk, Plan, Prediction, Profile, Use};
 use crate::sync::{now, seconds_since};
@@ -31,42 +35,14 @@ impl Fault {
     }
 }
 
-/// Seconds in which something is under way, however much of it.
-#[derive(Debug, Default)]
-pub(super) struct Busy {
-    under_way: usize,
-    since: Option<Instant>,
-    seconds: f64,
-}
-
-impl Busy {
-    pub fn begin(&mut self, count: usize) {
-        if self.under_way == 0 && count > 0 {
-            self.since = Some(now());
-        }
-        self.under_way += count;
-    }
-
-    pub fn end(&mut self, count: usize) {
-        self.under_way = self.under_way.saturating_sub(count);
-        if self.under_way == 0
-            && let Some(since) = self.since.take()
-        {
-            self.seconds += seconds_since(since);
-        }
-    }
-
-    fn seconds(&self) -> f64 {
-        self.seconds + self.since.map_or(0.0, seconds_since)
-    }
-}
-
 /// A tensor of a step.
 #[derive(Debug)]
 pub(super) struct Entry {
     pub key: u64,
     /// Bytes on disk, once they are known.
     stored: Option<u64>,
+    /// The same if it was to be encoded: what it was stored as otherwise says nothing about that.
+    encoded: Option<u64>,
     tensor: offload::Tensor,
     released_at: Option<f64>,
 }
@@ -87,10 +63,11 @@ pub(super) struct Step {
     /// fetched.
     pub order: Vec<usize>,
     pub cursor: usize,
-    pub writes: Busy,
-    pub reads: Busy,
+    /// Entries in the order of all uses that the plan foresees.
+    foreseen: Vec<usize>,
+    pub writes: Traffic,
+    pub reads: Traffic,
     pub peak_bytes: u64,
-    pub read_bytes: u64,
     /// Raw bytes and seconds of all workers together.
     pub encoded: (u64, f64),
     pub decoded: (u64, f64),
@@ -100,6 +77,9 @@ pub(super) struct Step {
     uses: Vec<(usize, f64)>,
     /// A forward pass ended with an exception.
     broken: bool,
+    /// Who waits, and since when anybody does.
+    waiting: usize,
+    waits_since: Option<Instant>,
 }
 
 /// A forward or a backward pass.
@@ -121,9 +101,10 @@ impl Pass {
         self.seconds > 0.0
     }
 
-    /// Compute seconds since it began.
-    fn clock(&self) -> f64 {
-        (seconds_since(self.began) - self.stall).max(0.0)
+    /// Compute seconds from when it began; it stands still from `waits_since` on.
+    fn clock(&self, waits_since: Option<Instant>) -> f64 {
+        let seconds = seconds_since(self.began) - waits_since.map_or(0.0, seconds_since);
+        (seconds - self.stall).max(0.0)
     }
 
     fn mark(&mut self) {
@@ -146,10 +127,10 @@ impl Step {
             differs: false,
             order: Vec::new(),
             cursor: 0,
-            writes: Busy::default(),
-            reads: Busy::default(),
+            foreseen: Vec::new(),
+            writes: Traffic::default(),
+            reads: Traffic::default(),
             peak_bytes: 0,
-            read_bytes: 0,
             encoded: (0, 0.0),
             decoded: (0, 0.0),
             began: now(),
@@ -157,6 +138,8 @@ impl Step {
             backward: None,
             uses: Vec::new(),
             broken: false,
+            waiting: 0,
+            waits_since: None,
         }
     }
 
@@ -167,16 +150,18 @@ impl Step {
 
     /// A tensor was saved.
     pub fn save(&mut self, key: u64, name: &str, bytes: u64) {
-        let saved_at = self.forward.clock();
+        let saved_at = self.forward.clock(self.waits_since);
         let tensor =
             offload::Tensor { name: name.to_owned(), bytes, encoded_bytes: bytes, saved_at };
-        self.entries.push(Entry { key, stored: None, tensor, released_at: None });
+        self.entries.push(Entry { key, stored: None, encoded: None, tensor, released_at: None });
         self.live += 1;
     }
 
-    /// The bytes that an entry took on disk are known.
-    pub fn stored(&mut self, index: usize, bytes: u64) {
-        self.entries[index].stored = Some(bytes);
+    /// The bytes that an entry took on disk are known, and whether it was to be encoded.
+    pub fn stored(&mut self, index: usize, bytes: u64, encoded: bool) {
+        let entry = &mut self.entries[index];
+        entry.stored = Some(bytes);
+        entry.encoded = encoded.then_some(bytes);
     }
 
     /// A forward pass is over.
@@ -188,13 +173,36 @@ impl Step {
         self.broken |= !well;
     }
 
-    /// Compute waited for room, or for a tensor.
-    pub fn stalled(&mut self, seconds: f64) {
-        self.backward.as_mut().unwrap_or(&mut self.forward).stall += seconds;
+    /// Reads, or writes.
+    pub fn traffic(&mut self, is_read: bool) -> &mut Traffic {
+        if is_read { &mut self.reads } else { &mut self.writes }
     }
 
-    /// The first use is about to come: `order` is how the others are expected to.
-    pub fn begin_backward(&mut self, plan: Option<&Plan>) {
+    /// Compute begins to wait for room, or for a tensor.
+    pub fn wait_begins(&mut self) {
+        self.waiting += 1;
+        if self.waiting == 1 {
+            self.waits_since = Some(now());
+            self.writes.awaited(true);
+            self.reads.awaited(true);
+        }
+    }
+
+    /// One of those who waited goes on.
+    pub fn wait_ends(&mut self) {
+        self.waiting = self.waiting.saturating_sub(1);
+        if self.waiting == 0
+            && let Some(since) = self.waits_since.take()
+        {
+            self.backward.as_mut().unwrap_or(&mut self.forward).stall += seconds_since(since);
+            self.writes.awaited(false);
+            self.reads.awaited(false);
+        }
+    }
+
+    /// The first use is about to come. `planned` is what the others are expected to be: a plan, and the
+    /// profile that is like the one it was made from.
+    pub fn begin_backward(&mut self, planned: Option<(&Plan, &Profile)>) {
         if self.is_used() {
             return;
         }
@@ -202,17 +210,30 @@ impl Step {
             self.forward.mark();
         }
         self.backward = Some(Pass::begin());
-        self.order = match plan {
-            Some(plan) if self.follows && !self.differs => plan.fetch_order.clone(),
-            _ => (0..self.entries.len()).rev().collect(),
-        };
+        let planned = planned.filter(|_| self.follows && !self.differs);
+        self.differs |= planned.is_some_and(|(plan, _)| plan.choices.len() != self.entries.len());
+        match planned.filter(|_| !self.differs) {
+            Some((plan, profile)) => {
+                self.order.clone_from(&plan.fetch_order);
+                self.foreseen = profile.uses.iter().map(|used| used.tensor).collect();
+            }
+            None => self.order = (0..self.entries.len()).rev().collect(),
+        }
     }
 
-    /// An entry was used.
+    /// An entry was used. If the plan foresees another one here, what it says about those that follow is
+    /// worth nothing: they come as in a step without a plan.
     pub fn used(&mut self, index: usize) {
-        if let Some(backward) = &mut self.backward {
-            self.uses.push((index, backward.clock()));
-            backward.mark();
+        let Some(backward) = &mut self.backward else { return };
+        let is_foreseen = self.foreseen.get(self.uses.len()) == Some(&index);
+        self.uses.push((index, backward.clock(self.waits_since)));
+        backward.mark();
+        if self.follows && !self.differs && !is_foreseen {
+            self.differs = true;
+            let mut left = vec![true; self.entries.len()];
+            self.uses.iter().for_each(|(used, _)| left[*used] = false);
+            self.order = (0..left.len()).rev().filter(|entry| left[*entry]).collect();
+            self.cursor = 0;
         }
     }
 
@@ -220,7 +241,7 @@ impl Step {
     pub fn released(&mut self, index: usize) {
         self.live -= 1;
         if let Some(backward) = &mut self.backward {
-            self.entries[index].released_at = Some(backward.clock());
+            self.entries[index].released_at = Some(backward.clock(self.waits_since));
             backward.mark();
         }
     }
@@ -255,7 +276,7 @@ impl Step {
         };
         let encoded = |(index, entry): (usize, &Entry)| {
             let bytes = entry.tensor.bytes;
-            let stored = entry.stored.or_else(|| known(index)).unwrap_or(bytes);
+            let stored = entry.encoded.or_else(|| known(index)).unwrap_or(bytes);
             let saved_at = entry.tensor.saved_at.min(forward_seconds);
             offload::Tensor { encoded_bytes: stored.min(bytes), saved_at, ..entry.tensor.clone() }
         };
@@ -278,30 +299,25 @@ impl Step {
     }
 
     fn disk(&self, before: Option<&Profile>) -> Disk {
-        /// Fewer bytes than this say little about a disk.
-        const TELLING_BYTES: u64 = 8 << 20;
-        const UNKNOWN: f64 = 1e9;
-        // One step is one sample of a disk: half of what is believed comes from the steps before.
-        let rate = |bytes: u64, seconds: f64, before: Option<f64>| match before {
-            Some(before) if bytes < TELLING_BYTES || seconds <= 0.0 => before,
-            Some(before) => 2.0 / (1.0 / before + seconds / bytes as f64),
-            None if bytes > 0 && seconds > 0.0 => bytes as f64 / seconds,
-            None => UNKNOWN,
-        };
-        let disk = before.map(|before| &before.disk);
+        const UNKNOWN: Speed = Speed { beside: 1e9, speedup: 1.0 };
+        let before = before.map(|before| &before.disk);
+        let writes = before.map(|disk| Speed {
+            beside: disk.write_bytes_per_second,
+            speedup: disk.awaited_write_speedup,
+        });
+        let reads = before.map(|disk| Speed {
+            beside: disk.read_bytes_per_second,
+            speedup: disk.awaited_read_speedup,
+        });
+        let writes = self.writes.speed(writes).unwrap_or(UNKNOWN);
+        let reads = self.reads.speed(reads).unwrap_or(UNKNOWN);
         Disk {
-            write_bytes_per_second: rate(
-                self.stored_bytes(),
-                self.writes.seconds(),
-                disk.map(|disk| disk.write_bytes_per_second),
-            ),
-            read_bytes_per_second: rate(
-                self.read_bytes,
-                self.reads.seconds(),
-                disk.map(|disk| disk.read_bytes_per_second),
-            ),
+            write_bytes_per_second: writes.beside,
+            read_bytes_per_second: reads.beside,
             // It is part of the rates: they were measured tensor by tensor.
             seconds_per_transfer: 0.0,
+            awaited_write_speedup: writes.speedup,
+            awaited_read_speedup: reads.speedup,
         }
     }
 
@@ -340,7 +356,7 @@ impl Step {
             (self.forward.stall, self.backward.as_ref().map_or(0.0, |pass| pass.stall));
         let (write_seconds, read_seconds) = (self.writes.seconds(), self.reads.seconds());
         let busy = write_seconds + read_seconds;
-        let hidden = (busy - forward_stall - backward_stall).max(0.0);
+        let hidden = self.writes.hidden_seconds() + self.reads.hidden_seconds();
         StepReport {
             step: self.number,
             mode: match (self.follows, self.differs) {
@@ -352,7 +368,7 @@ impl Step {
             saved_bytes: bytes(&mut self.entries.iter()),
             offloaded_bytes: bytes(&mut self.entries.iter().filter(|entry| entry.stored.is_some())),
             stored_bytes: self.stored_bytes(),
-            read_bytes: self.read_bytes,
+            read_bytes: self.reads.bytes(),
             forward_seconds: self.forward.seconds,
             backward_seconds: self.backward.as_ref().map_or(0.0, |pass| pass.seconds),
             forward_stall,
@@ -394,37 +410,105 @@ mod tests {
     }
 
     #[test]
-    fn a_disk_is_believed_half_by_this_step_and_half_by_those_before() {
-        let mut step = Step::begin(1, false);
-        step.read_bytes = 16 << 20;
-        step.reads.seconds = 1.0;
-        let first = step.profile(None, 1);
-        let rate = |profile: &Profile| profile.disk.read_bytes_per_second / f64::from(1 << 20);
-        assert!((rate(&first) - 16.0).abs() < 1e-9);
-        step.reads.seconds = 3.0;
-        let second = step.profile(Some(&first), 1);
-        assert!((rate(&second) - 8.0).abs() < 1e-9, "16 MiB in one second and in three");
-        step.read_bytes = 1;
-        assert!((rate(&step.profile(Some(&second), 1)) - 8.0).abs() < 1e-9, "too few to tell");
+    fn a_step_that_differs_from_its_plan_is_fetched_in_its_own_order() {
+        let (plan, profile) = planned(2);
+        for (differs, order) in [(false, vec![1]), (true, vec![1, 0])] {
+            let mut step = saved(2);
+            step.differs = differs;
+            step.begin_backward(Some((&plan, &profile)));
+            assert_eq!(step.order, order);
+        }
     }
 
     #[test]
-    fn a_step_that_differs_from_its_plan_is_fetched_in_its_own_order() {
+    fn a_step_with_fewer_tensors_differs_once_backward_begins() {
+        let (plan, profile) = planned(3);
+        let mut step = saved(2);
+        step.begin_backward(Some((&plan, &profile)));
+        assert!(step.differs);
+        assert_eq!(step.order, [1, 0]);
+    }
+
+    #[test]
+    fn a_use_that_was_not_foreseen_ends_the_plan_for_those_that_follow() {
+        let (plan, profile) = planned(4);
+        let mut step = saved(4);
+        step.begin_backward(Some((&plan, &profile)));
+        step.used(3);
+        assert!(!step.differs, "as foreseen");
+        step.used(1);
+        assert!(step.differs);
+        assert_eq!((&*step.order, step.cursor), (&[2, 0][..], 0), "what was not used, last first");
+    }
+
+    #[test]
+    fn what_was_stored_as_it_is_says_nothing_about_what_it_would_be_encoded() {
+        let (_, mut before) = planned(1);
+        before.tensors[0].encoded_bytes = 3;
+        for (encoded, expected) in [(true, 7), (false, 3)] {
+            let mut step = saved(1);
+            step.stored(0, 7, encoded);
+            assert_eq!(step.profile(Some(&before), 1).tensors[0].encoded_bytes, expected);
+        }
+    }
+
+    #[test]
+    fn reads_and_writes_have_speeds_of_their_own() {
+        let mut step = saved(1);
+        step.begin_backward(None);
+        for (is_read, bytes) in [(true, 1 << 40), (false, 1 << 30)] {
+            let mark = step.traffic(is_read).begin();
+            std::thread::sleep(std::time::Duration::from_millis(1));
+            step.traffic(is_read).end(mark, bytes);
+        }
+        let disk = step.profile(None, 1).disk;
+        assert!(disk.read_bytes_per_second > 10.0 * disk.write_bytes_per_second, "{disk:?}");
+    }
+
+    #[test]
+    fn two_who_wait_at_once_stall_compute_once_and_its_clock_never_goes_back() {
+        let pause = || std::thread::sleep(std::time::Duration::from_millis(2));
+        let mut step = Step::begin(1, false);
+        pause();
+        step.wait_begins();
+        step.wait_begins();
+        pause();
+        step.save(1, "while both wait", 1);
+        step.wait_ends();
+        pause();
+        step.save(2, "while one waits", 1);
+        step.wait_ends();
+        step.save(3, "after", 1);
+        let wall = seconds_since(step.forward.began);
+        assert!(step.stall() > 0.0 && step.stall() <= wall, "{}", step.stall());
+        let at: Vec<f64> = step.entries.iter().map(|entry| entry.tensor.saved_at).collect();
+        assert!(at.is_sorted(), "{at:?}");
+        step.begin_backward(None);
+        assert!(step.profile(None, 1).check().is_ok());
+    }
+
+    /// A step that follows a plan and has saved so many tensors of eight bytes.
+    fn saved(tensors: u64) -> Step {
+        let mut step = Step::begin(1, true);
+        (0..tensors).for_each(|key| step.save(key, "tensor", 8));
+        step
+    }
+
+    /// A plan that fetches the second tensor, and a profile that uses all from the last on.
+    fn planned(tensors: u64) -> (Plan, Profile) {
+        let mut step = saved(tensors);
+        step.begin_backward(None);
+        (0..tensors as usize).rev().for_each(|index| step.used(index));
+        let profile = step.profile(None, 1);
+        let choice = offload::Choice { place: offload::Place::Keep, why: String::new() };
         let plan = Plan {
             version: offload::VERSION,
             planner: offload::Planner::Timeline,
             budget: 0,
-            choices: Vec::new(),
+            choices: vec![choice; tensors as usize],
             fetch_order: vec![1],
             predicted: Prediction::default(),
         };
-        for (differs, order) in [(false, vec![1]), (true, vec![1, 0])] {
-            let mut step = Step::begin(1, true);
-            step.save(7, "one", 1);
-            step.save(8, "two", 1);
-            step.differs = differs;
-            step.begin_backward(Some(&plan));
-            assert_eq!(step.order, order);
-        }
+        (plan, profile)
     }
 }

@@ -1,5 +1,6 @@
 //! The door: what callers do with activations.
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -29,7 +30,7 @@ const CHUNK_BYTES_MIN: u64 = 64 << 10;
 const STAGING_SHARE: u64 = 16;
 
 /// What is kept of blocks that come free, as a divisor of the budget and within bounds: what a layer
-/// takes and gives back while it computes. It is at least what the largest tensor takes.
+/// takes and gives back while it computes. It is at least what the largest tensor takes, within them.
 const SPARE_SHARE: u64 = 2;
 const SPARE_BYTES_MIN: u64 = 32 << 20;
 const SPARE_BYTES_MAX: u64 = 1 << 30;
@@ -163,6 +164,12 @@ impl Store {
     pub fn admit(&self, tensor: &Tensor<'_>, limit: Option<Duration>) -> Result<Option<Admission>> {
         let shared = self.0.shared()?;
         let mut state = lock(&shared.state);
+        if state.is_behind() {
+            let question = state.next_step(shared.staging());
+            drop(state);
+            shared.answer(question, offload::plan);
+            state = lock(&shared.state);
+        }
         let step = state.current();
         state.check_step(step)?;
         let granted;
@@ -219,6 +226,11 @@ impl Store {
         Ok(self.learned()?.plan().cloned())
     }
 
+    /// The plan in words: what is done with each tensor, and why.
+    pub fn explain(&self) -> Result<Option<String>> {
+        Ok(self.learned()?.explain())
+    }
+
     /// What was measured last.
     pub fn profile(&self) -> Result<Option<Profile>> {
         Ok(self.learned()?.profile().cloned())
@@ -227,9 +239,7 @@ impl Store {
     /// Numbers since the store was opened.
     pub fn report(&self) -> Result<Report> {
         let shared = self.0.shared()?;
-        let drives = shared.config.directories.iter();
-        let drives = drives.filter_map(|directory| rustix::fs::statvfs(directory).ok());
-        let drive_bytes = drives.map(|stat| stat.f_blocks * stat.f_frsize).sum();
+        let drive_bytes = drive_bytes(&shared.config.directories);
         Ok(self.learned()?.report(shared, seconds_since(shared.opened), drive_bytes))
     }
 
@@ -240,6 +250,18 @@ impl Store {
         shared.answer(question, offload::plan);
         Ok(lock(&shared.state))
     }
+}
+
+/// Bytes of the file systems that these lie on, each counted once.
+fn drive_bytes(directories: &[PathBuf]) -> u64 {
+    let mut drives = BTreeMap::new();
+    for directory in directories {
+        let found = rustix::fs::stat(directory).ok().zip(rustix::fs::statvfs(directory).ok());
+        if let Some((stat, drive)) = found {
+            drives.insert(stat.st_dev, drive.f_blocks * drive.f_frsize);
+        }
+    }
+    drives.values().sum()
 }
 
 impl Saved {
@@ -273,9 +295,10 @@ impl Saved {
                 continue;
             }
             state.hurry(self.key);
+            state.step_mut(step).wait_begins();
             let in_time;
             (state, in_time) = wait(&shared.changed, state, deadline);
-            state.step_mut(step).stalled(seconds_since(began));
+            state.step_mut(step).wait_ends();
             if !in_time {
                 return Ok(None);
             }
@@ -354,7 +377,14 @@ impl Shared {
         plan: impl FnOnce(&Profile, u64, Planner) -> Result<Plan>,
     ) {
         let Some(question) = question else { return };
-        let plan = plan(&question.profile, self.room, self.config.planner);
+        let profile = &question.profile;
+        let minimum = offload::minimum_budget(profile);
+        // What is told is the user's budget, of which the planner has what staging leaves.
+        let plan = if minimum > self.room {
+            Err(self.too_small(minimum))
+        } else {
+            plan(profile, self.room, self.config.planner)
+        };
         lock(&self.state).answer(&question, plan);
     }
 
@@ -372,6 +402,9 @@ impl Shared {
         let began = now();
         let deadline = limit.and_then(|limit| began.checked_add(limit));
         state.wanted += bytes;
+        if let Some(step) = state.steps.get_mut(&step) {
+            step.wait_begins();
+        }
         self.work.notify_all();
         let outcome = loop {
             if state.used + bytes <= self.room {
@@ -400,7 +433,7 @@ impl Shared {
         };
         state.wanted -= bytes;
         if let Some(step) = state.steps.get_mut(&step) {
-            step.stalled(seconds_since(began));
+            step.wait_ends();
         }
         (state, outcome)
     }
@@ -611,7 +644,7 @@ mod tests {
         saved.take(None).unwrap().unwrap();
         let state = lock(&store.0.shared.state);
         let step = &state.steps[&state.current()];
-        assert!(step.read_bytes < 4096, "zeros are coded");
+        assert!(step.reads.bytes() < 4096, "zeros are coded");
         assert_eq!(step.decoded.0, 4096);
     }
 

@@ -11,6 +11,7 @@ use std::sync::Arc;
 use super::form::{self, Compress, Form, Stored, room_beside};
 use super::state::{Incoming, Origin, Outgoing};
 use super::store::Shared;
+use super::traffic::Mark;
 use crate::error::{Error, Kind, Result, panic_text};
 use crate::io::{Failed, Priority};
 use crate::memory::{ALIGNMENT, Block, Buffer, Part, complete};
@@ -35,6 +36,10 @@ enum Task {
 }
 
 impl Task {
+    fn is_read(&self) -> bool {
+        matches!(self, Self::Read(_))
+    }
+
     fn key(&self) -> u64 {
         match self {
             Self::Write(write) => write.key,
@@ -65,8 +70,8 @@ pub(super) fn start(shared: &Arc<Shared>, threads: usize) -> Result<Vec<JoinHand
 }
 
 fn run(shared: &Arc<Shared>, desk: &mut Desk) {
-    while let Some((task, step)) = next(shared) {
-        let (key, is_read) = (task.key(), matches!(task, Task::Read(_)));
+    while let Some((task, set_out)) = next(shared) {
+        let (key, is_read) = (task.key(), task.is_read());
         let done = catch_unwind(AssertUnwindSafe(|| match task {
             Task::Write(write) => put_out(shared, desk, &write),
             Task::Read(read) => bring_in(shared, desk, read),
@@ -77,27 +82,35 @@ fn run(shared: &Arc<Shared>, desk: &mut Desk) {
             Err(Error::new(Kind::Internal, message))
         });
         let mut state = lock(&shared.state);
-        if let Err(error) = done {
+        let bytes = done.unwrap_or_else(|error| {
             state.fail(key, &error);
-        }
+            0
+        });
         state.in_hand -= 1;
-        if let Some(step) = step.and_then(|step| state.steps.get_mut(&step)) {
-            if is_read { step.reads.end(1) } else { step.writes.end(1) }
+        if let Some((step, mark)) = set_out
+            && let Some(step) = state.steps.get_mut(&step)
+        {
+            step.traffic(is_read).end(mark, bytes);
         }
         drop(state);
         shared.changed.notify_all();
     }
 }
 
-/// Waits for something to do, and says for which step; `None` when nothing will come any more.
-fn next(shared: &Shared) -> Option<(Task, Option<u64>)> {
+/// Waits for something to do, and says for which step, and when it set out; `None` when nothing will come
+/// any more.
+fn next(shared: &Shared) -> Option<(Task, Option<(u64, Mark)>)> {
     let mut state = lock(&shared.state);
     loop {
         let read = state.reads.pop_front().map(Task::Read);
         if let Some(task) = read.or_else(|| state.next_write().map(Task::Write)) {
             state.in_hand += 1;
             let step = state.step_of(task.key()).ok();
-            return Some((task, step));
+            let set_out = step.and_then(|number| {
+                let step = state.steps.get_mut(&number)?;
+                Some((number, step.traffic(task.is_read()).begin()))
+            });
+            return Some((task, set_out));
         }
         if state.closing {
             return None;
@@ -106,10 +119,10 @@ fn next(shared: &Shared) -> Option<(Task, Option<u64>)> {
     }
 }
 
-/// Takes a chunk to disk.
-fn put_out(shared: &Shared, desk: &mut Desk, write: &Outgoing) -> Result<()> {
+/// Takes a chunk to disk; the bytes that were written.
+fn put_out(shared: &Shared, desk: &mut Desk, write: &Outgoing) -> Result<u64> {
     let Some((block, element, compress)) = lock(&shared.state).outgoing(write) else {
-        return Ok(());
+        return Ok(0);
     };
     let start = write.chunk * shared.chunk_bytes;
     let from = &block[start..block.len().min(start + shared.chunk_bytes)];
@@ -135,50 +148,51 @@ fn put_out(shared: &Shared, desk: &mut Desk, write: &Outgoing) -> Result<()> {
         state.scratch.free(place);
         return Err(error.with("in use", Size(state.scratch.used())));
     }
-    if let Ok(step) = state.step_of(write.key) {
+    // A copy and a checksum are part of every write.
+    if compress != Compress::None
+        && let Ok(step) = state.step_of(write.key)
+    {
         let step = state.step_mut(step);
         step.encoded = (step.encoded.0 + raw, step.encoded.1 + seconds);
     }
+    let bytes = stored.len as u64;
     let dropped = state.written(write, place, stored);
     drop(state);
     drop(dropped);
-    Ok(())
+    Ok(bytes)
 }
 
-/// Takes a chunk back to memory.
-fn bring_in(shared: &Shared, desk: &mut Desk, read: Incoming) -> Result<()> {
+/// Takes a chunk back to memory; the bytes that were read.
+fn bring_in(shared: &Shared, desk: &mut Desk, read: Incoming) -> Result<u64> {
     let Some((from, stored)) = lock(&shared.state).incoming(&read) else {
-        return Ok(());
+        return Ok(0);
     };
     let Incoming { key, part, permit: _permit, .. } = read;
     let raw = part.len() as u64;
     // Either way the part is gone when it is said to have arrived: then all of them are joined.
-    let seconds = match stored.form {
-        Form::Raw => read_raw(shared, &from, &stored, part)?,
-        _ => desk.read_coded(shared, &from, &stored, part)?,
+    let decoding = match stored.form {
+        Form::Raw => read_raw(shared, &from, &stored, part).map(|()| None)?,
+        _ => Some(desk.read_coded(shared, &from, &stored, part)?),
     };
     let mut state = lock(&shared.state);
-    if let Ok(step) = state.step_of(key) {
+    if let (Some(seconds), Ok(step)) = (decoding, state.step_of(key)) {
         let step = state.step_mut(step);
-        step.read_bytes += stored.len as u64;
         step.decoded = (step.decoded.0 + raw, step.decoded.1 + seconds);
     }
     let dropped = state.arrived(key);
     drop(state);
     drop(dropped);
-    Ok(())
+    Ok(stored.len as u64)
 }
 
-/// Reads a chunk straight to where it belongs; the seconds that checking took.
-fn read_raw(shared: &Shared, from: &Origin, stored: &Stored, mut part: Part) -> Result<f64> {
+/// Reads a chunk straight to where it belongs.
+fn read_raw(shared: &Shared, from: &Origin, stored: &Stored, mut part: Part) -> Result<()> {
     if let Some(bytes) = part.as_mut() {
         complete(bytes);
     }
     let read = shared.engine.read(from.drive.file(), from.offset, part.into(), from.priority);
     let bytes = read.wait().map_err(|failed| failed.error)?;
-    let began = now();
-    form::check(stored, &bytes)?;
-    Ok(seconds_since(began))
+    form::check(stored, &bytes)
 }
 
 impl Desk {

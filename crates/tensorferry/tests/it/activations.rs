@@ -297,8 +297,88 @@ fn a_step_that_differs_is_served_and_planned_for_when_it_comes_again() {
     step(&bench.store, &[2 * MIB; 7], false).unwrap();
     assert_eq!(mode(), Mode::Planned);
     step(&bench.store, &[2 * MIB; 5], false).unwrap();
+    assert_eq!(mode(), Mode::Differed, "fewer than planned");
     step(&bench.store, &[MIB; 12], false).unwrap();
     assert_empty(&bench.store);
+}
+
+#[test]
+fn a_step_that_is_used_in_another_order_differs_and_is_served() {
+    let bench = bench(Choice::Auto, 4 * MIB, Compress::None);
+    let mode = || bench.store.report().unwrap().last.unwrap().mode;
+    for expected in [Mode::Profiled, Mode::Planned] {
+        step(&bench.store, &[MIB; 10], false).unwrap();
+        assert_eq!(mode(), expected);
+    }
+    let tensors: Vec<_> = (0..10).map(|number| numbers(number, MIB, false)).collect();
+    bench.store.begin().unwrap();
+    let saved = tensors.iter().enumerate();
+    let saved: Vec<_> =
+        saved.map(|(n, bytes)| save(&bench.store, &format!("t{n}"), bytes).unwrap()).collect();
+    bench.store.end(true).unwrap();
+    for (bytes, saved) in tensors.iter().zip(saved) {
+        assert!(*take(&saved).unwrap() == bytes[..]);
+    }
+    assert_eq!(mode(), Mode::Differed);
+    assert_empty(&bench.store);
+}
+
+#[test]
+fn one_context_around_many_steps_is_as_good_as_one_around_each() {
+    let bench = bench(Choice::Threads, 4 * MIB, Compress::None);
+    let inner = |sizes: &[usize]| -> Result<()> {
+        let tensors: Vec<_> = (0..sizes.len()).map(|n| numbers(n, sizes[n], false)).collect();
+        let saved = tensors.iter().enumerate();
+        let saved: Result<Vec<_>> =
+            saved.map(|(n, bytes)| save(&bench.store, &format!("t{n}"), bytes)).collect();
+        for (bytes, saved) in tensors.iter().zip(saved?).rev() {
+            assert!(*take(&saved)? == bytes[..]);
+        }
+        Ok(())
+    };
+    bench.store.begin().unwrap();
+    for number in 1..=4 {
+        inner(&[MIB; 9]).unwrap();
+        let report = bench.store.report().unwrap();
+        let mode = if number == 1 { Mode::Profiled } else { Mode::Planned };
+        assert_eq!((report.steps, report.last.unwrap().mode), (number, mode));
+    }
+    bench.faults.add(Fault::new(On::Read, Effect::Fail(libc::EIO)));
+    assert_eq!(inner(&[MIB; 9]).unwrap_err().kind(), Kind::Io);
+    inner(&[MIB; 9]).unwrap();
+    bench.store.end(true).unwrap();
+    assert_empty(&bench.store);
+}
+
+#[test]
+fn what_compute_waits_for_is_told_from_what_it_hides() {
+    let bench = bench(Choice::Threads, 4 * MIB, Compress::None);
+    bench.faults.add(Fault::new(On::Read, Effect::Delay(Duration::from_millis(2))).times(u64::MAX));
+    step(&bench.store, &[MIB; 9], false).unwrap();
+    let last = bench.store.report().unwrap().last.unwrap();
+    // Backward does nothing but wait for its reads.
+    assert!(last.backward_stall > 0.0 && last.backward_stall <= last.backward_seconds, "{last:?}");
+    assert!(last.overlap < 1.0, "{last:?}");
+    let hidden = last.overlap * (last.write_seconds + last.read_seconds);
+    let awaited = last.write_seconds + last.read_seconds - hidden;
+    assert!(awaited > 0.5 * last.backward_stall, "{last:?}");
+}
+
+#[test]
+fn a_drive_is_counted_once_however_many_directories_are_on_it() {
+    let place = tempfile::tempdir().unwrap();
+    let open = |directories: &[&str]| {
+        let directories = directories.iter().map(|name| place.path().join(name)).collect();
+        let (budget, compress) = (Size(4 << 20), Compress::None);
+        let config = Config { directories, budget, compress, planner: Planner::Timeline };
+        Store::open(io::open(&io::Config::default()).unwrap(), config).unwrap()
+    };
+    for name in ["a", "b"] {
+        std::fs::create_dir(place.path().join(name)).unwrap();
+    }
+    let [one, two] = [open(&["a"]), open(&["a", "b"])].map(|store| store.report().unwrap());
+    assert!(one.drive_bytes > 0);
+    assert_eq!(one.drive_bytes, two.drive_bytes);
 }
 
 #[test]

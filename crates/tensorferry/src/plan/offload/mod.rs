@@ -47,6 +47,7 @@ pub mod timeline;
 
 pub use budget::minimum_budget;
 pub use plan::{Choice, Place, Plan, Planner, Prediction};
+pub(crate) use profile::SPEEDUP;
 pub use profile::{Codec, Disk, Profile, TENSORS_MAX, Tensor, USES_MAX, Use, VERSION};
 
 use crate::error::{Error, Kind, Result};

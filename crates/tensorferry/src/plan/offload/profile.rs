@@ -16,6 +16,8 @@ pub const TENSORS_MAX: usize = 1 << 20;
 pub const USES_MAX: usize = 1 << 22;
 /// What a clock or a bandwidth shows lies below this.
 const NUMBER_MAX: f64 = 1e15;
+/// What compute can make of a transfer by waiting for it.
+pub(crate) const SPEEDUP: (f64, f64) = (0.1, 100.0);
 /// Bytes of a tensor, so that no sum overflows.
 const BYTES_MAX: u64 = 1 << 43;
 
@@ -66,15 +68,28 @@ pub struct Use {
 }
 
 /// All drives together: one transfer at a time.
+///
+/// Beside compute a transfer shares the processors with it; while compute waits it has them for itself.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Disk {
-    /// Bandwidth to it.
+    /// Bandwidth to it, beside compute.
     pub write_bytes_per_second: f64,
-    /// Bandwidth from it.
+    /// Bandwidth from it, beside compute.
     pub read_bytes_per_second: f64,
     /// What each tensor costs whatever its size.
     pub seconds_per_transfer: f64,
+    /// How many times as fast writes are while compute waits.
+    #[serde(default = "unchanged")]
+    pub awaited_write_speedup: f64,
+    /// How many times as fast reads are while compute waits.
+    #[serde(default = "unchanged")]
+    pub awaited_read_speedup: f64,
+}
+
+/// Profiles that were taken before this was measured do not tell it.
+fn unchanged() -> f64 {
+    1.0
 }
 
 /// Speeds in bytes of memory, not of disk.
@@ -137,14 +152,14 @@ impl Profile {
         self.check_uses()
     }
 
-    /// Seconds to write a tensor.
+    /// Seconds to write a tensor beside compute.
     pub fn write_seconds(&self, tensor: usize, encoded: bool) -> f64 {
         let Disk { write_bytes_per_second, .. } = self.disk;
         let speeds = (self.codec.encode_bytes_per_second, write_bytes_per_second);
         self.transfer_seconds(tensor, encoded, speeds)
     }
 
-    /// Seconds to read it back.
+    /// Seconds to read it back beside compute.
     pub fn read_seconds(&self, tensor: usize, encoded: bool) -> f64 {
         let Disk { read_bytes_per_second, .. } = self.disk;
         let speeds = (self.codec.decode_bytes_per_second, read_bytes_per_second);
@@ -227,7 +242,9 @@ impl Disk {
     fn check(&self) -> Result<()> {
         speed("the disk writes", self.write_bytes_per_second)?;
         speed("the disk reads", self.read_bytes_per_second)?;
-        seconds("the seconds of each transfer", self.seconds_per_transfer, NUMBER_MAX)
+        seconds("the seconds of each transfer", self.seconds_per_transfer, NUMBER_MAX)?;
+        speedup("writes", self.awaited_write_speedup)?;
+        speedup("reads", self.awaited_read_speedup)
     }
 }
 
@@ -254,6 +271,15 @@ fn speed(what: &str, value: f64) -> Result<()> {
         return Ok(());
     }
     Err(corrupt(format!("{what} {value} bytes a second; it lies between 1 and {NUMBER_MAX}")))
+}
+
+fn speedup(what: &str, value: f64) -> Result<()> {
+    if (SPEEDUP.0..=SPEEDUP.1).contains(&value) {
+        return Ok(());
+    }
+    let (least, most) = SPEEDUP;
+    let message = format!("{what} are {value} times as fast while compute waits");
+    Err(corrupt(format!("{message}; it lies between {least} and {most}")))
 }
 
 fn in_order(what: &str, before: f64, at: f64) -> Result<()> {

@@ -59,6 +59,8 @@ pub fn case(seed: u64, tensors: usize) -> Case {
         read_bytes_per_second: (write * chance.factor(0.7, 2.5)).max(1.0),
         seconds_per_transfer: forward_seconds * chance.factor(1e-5, 1e-2)
             / tensors.len().max(1) as f64,
+        awaited_write_speedup: chance.factor(1.0, 3.0),
+        awaited_read_speedup: chance.factor(1.0, 3.0),
     };
     let codec = Codec {
         encode_bytes_per_second: (write * chance.factor(0.8, 10.0)).max(1.0),

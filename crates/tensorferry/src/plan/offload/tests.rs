@@ -38,6 +38,8 @@ fn profile(sizes: &[(u64, u64)]) -> Profile {
             write_bytes_per_second: 1.0,
             read_bytes_per_second: 2.0,
             seconds_per_transfer: 0.0,
+            awaited_write_speedup: 1.0,
+            awaited_read_speedup: 1.0,
         },
         codec: Codec { encode_bytes_per_second: 1e6, decode_bytes_per_second: 1e6 },
     }
@@ -219,6 +221,16 @@ fn a_bad_profile_is_an_error_that_says_what_and_where() {
             "\"forward_seconds\":2.0",
             "\"forward_seconds\":1e16",
             "the seconds of forward is 10000000000000000; it lies between 0 and 1000000000000000",
+        ),
+        (
+            "\"awaited_write_speedup\":1.0",
+            "\"awaited_write_speedup\":0",
+            "writes are 0 times as fast while compute waits; it lies between 0.1 and 100",
+        ),
+        (
+            "\"awaited_read_speedup\":1.0",
+            "\"awaited_read_speedup\":1e3",
+            "reads are 1000 times as fast while compute waits; it lies between 0.1 and 100",
         ),
         (
             "\"write_bytes_per_second\":1.0",

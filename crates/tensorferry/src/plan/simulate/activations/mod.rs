@@ -25,6 +25,7 @@
 //!   not fit, writes go on.
 //! - A tensor that is needed before its write has completed is used where it lies; a write that has not
 //!   begun is called off.
+//! - What is left of a transfer when compute begins to wait goes on at the speed of awaited ones.
 //! - A use waits for its tensor. If there is no room to read it, tensors that were read and not used yet are
 //!   dropped, those needed last first, and read again later. Here that never happens, so it is not
 //!   simulated: a tensor is needed before one that was read already only if its own write completed since,

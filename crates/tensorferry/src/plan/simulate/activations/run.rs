@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use super::costs::Cost;
 use super::course::{Course, Event};
 use super::timeline::{Doing, Watch};
-use crate::plan::offload::{Place, Prediction, Profile};
+use crate::plan::offload::{Disk, Place, Prediction, Profile};
 
 /// Why a run has no end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -25,6 +25,7 @@ pub(in crate::plan) struct Simulator {
     ranks: Vec<Option<usize>>,
     budget: u64,
     seconds: f64,
+    disk: Disk,
     states: Vec<State>,
     line: VecDeque<usize>,
 }
@@ -66,6 +67,7 @@ impl Simulator {
             ranks,
             budget,
             seconds: profile.seconds(),
+            disk: profile.disk,
             states: Vec::new(),
             line: VecDeque::new(),
         }
@@ -88,6 +90,7 @@ impl Simulator {
             ranks: &self.ranks,
             places,
             budget: self.budget,
+            disk: self.disk,
             stall_max,
             states: &mut self.states,
             line: &mut self.line,
@@ -111,6 +114,7 @@ struct Run<'a, W> {
     ranks: &'a [Option<usize>],
     places: &'a [Place],
     budget: u64,
+    disk: Disk,
     stall_max: f64,
     states: &'a mut [State],
     /// To be written; those whose state says otherwise were called off.
@@ -132,6 +136,7 @@ struct Transfer {
     tensor: usize,
     is_read: bool,
     from: f64,
+    /// Beside compute; sooner if compute waits for it.
     until: f64,
 }
 
@@ -172,7 +177,7 @@ impl<W: Watch> Run<'_, W> {
         while let Some(tensor) = self.lacks(event) {
             // The disk is idle only if there is nothing that it could do.
             let transfer = self.transfer.ok_or(Stuck::NoRoom(tensor))?;
-            self.complete(transfer);
+            self.complete(transfer.awaited(self.now, &self.disk));
             self.dispatch();
         }
         let waited = self.now - from;
@@ -310,6 +315,14 @@ impl<W: Watch> Run<'_, W> {
 }
 
 impl Transfer {
+    /// The same if compute waits from now until it is done. A wait ends when a transfer does, so none is
+    /// awaited for a part of what is left of it.
+    fn awaited(self, now: f64, disk: &Disk) -> Self {
+        let speedup =
+            if self.is_read { disk.awaited_read_speedup } else { disk.awaited_write_speedup };
+        Self { until: now + (self.until - now) / speedup, ..self }
+    }
+
     fn doing(&self) -> Doing {
         if self.is_read { Doing::Read(self.tensor) } else { Doing::Write(self.tensor) }
     }

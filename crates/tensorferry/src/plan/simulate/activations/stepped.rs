@@ -1,7 +1,8 @@
 //! The same rules once more, second by second and without any cleverness: the judge of the simulator.
 //!
-//! All times of the profile are whole seconds. Everything is worked out anew in each of them. Tensors that
-//! were read too early are dropped here, to see that it changes nothing.
+//! All times of the profile are whole seconds. Everything is worked out anew in each of them. A second of a
+//! transfer's work that compute waits for is shorter by the speed of awaited ones. Tensors that were read too
+//! early are dropped here, to see that it changes nothing.
 
 use super::course::{Course, Event, Step};
 use crate::plan::offload::{Place, Prediction, Profile};
@@ -58,7 +59,7 @@ pub(super) fn simulate(profile: &Profile, places: &[Place], budget: u64) -> Opti
             machine.start(now, needed);
         }
         let Some(step) = steps.peek() else {
-            machine.came.seconds = now as f64;
+            machine.came.seconds = clock as f64 + machine.came.stall();
             return Some(machine.came);
         };
         if step.at as u64 > clock {
@@ -69,9 +70,9 @@ pub(super) fn simulate(profile: &Profile, places: &[Place], budget: u64) -> Opti
             needed = Some(tensor);
         }
         machine.start(now, needed);
-        let turned = machine.turned;
+        let (turned, waited) = (machine.turned, machine.second_of_work());
         let came = &mut machine.came;
-        *(if turned { &mut came.backward_stall } else { &mut came.forward_stall }) += 1.0;
+        *(if turned { &mut came.backward_stall } else { &mut came.forward_stall }) += waited;
     }
     None
 }
@@ -88,6 +89,16 @@ impl Machine<'_> {
 
     fn fits(&self, tensor: usize) -> bool {
         self.held() + self.profile.tensors[tensor].bytes <= self.budget
+    }
+
+    /// What a second of work takes while compute waits.
+    fn second_of_work(&self) -> f64 {
+        let disk = &self.profile.disk;
+        match self.busy {
+            Some((_, true, _)) => 1.0 / disk.awaited_read_speedup,
+            Some((_, false, _)) => 1.0 / disk.awaited_write_speedup,
+            None => 1.0,
+        }
     }
 
     fn is_moving(&self, tensor: usize) -> bool {

@@ -19,8 +19,13 @@ fn use_(tensor: usize, at: f64, until: f64) -> Use {
 
 /// A byte a second, ten seconds each way.
 fn profile(tensors: Vec<Tensor>, uses: Vec<Use>) -> Profile {
-    let disk =
-        Disk { write_bytes_per_second: 1.0, read_bytes_per_second: 1.0, seconds_per_transfer: 0.0 };
+    let disk = Disk {
+        write_bytes_per_second: 1.0,
+        read_bytes_per_second: 1.0,
+        seconds_per_transfer: 0.0,
+        awaited_write_speedup: 1.0,
+        awaited_read_speedup: 1.0,
+    };
     let codec = Codec { encode_bytes_per_second: 1e9, decode_bytes_per_second: 1e9 };
     let (forward_seconds, backward_seconds) = (10.0, 10.0);
     Profile { version: VERSION, tensors, uses, forward_seconds, backward_seconds, disk, codec }
@@ -107,6 +112,20 @@ fn encoding_shortens_transfers_until_the_codec_is_the_slower_one() {
 }
 
 #[test]
+fn what_is_left_of_a_transfer_is_faster_while_compute_waits() {
+    let mut profile =
+        profile(vec![tensor(4, 0.0), tensor(4, 2.0)], vec![use_(1, 1.0, 1.0), use_(0, 2.0, 2.0)]);
+    profile.disk.awaited_write_speedup = 2.0;
+    profile.disk.awaited_read_speedup = 4.0;
+    let prediction = simulate(&profile, &[RAW, RAW], 4).unwrap().prediction;
+    // Half of the first write, in half of its time; a second of the first read is hidden, and the other
+    // begins when there is room.
+    let [forward, backward] = [prediction.forward_stall, prediction.backward_stall];
+    assert!((forward - 1.0).abs() < 1e-9, "{forward}");
+    assert!((backward - (3.0 / 4.0 + 3.0 / 4.0)).abs() < 1e-9, "{backward}");
+}
+
+#[test]
 fn what_is_never_used_is_written_and_not_read() {
     let profile = profile(vec![tensor(4, 0.0)], vec![]);
     let prediction = simulate(&profile, &[RAW], 4).unwrap().prediction;
@@ -137,6 +156,7 @@ prop_compose! {
         sizes in prop::collection::vec((1u64..10, 1u64..10, 0u32..20), 1..8),
         uses in prop::collection::vec((0usize..8, 0u32..20, 0u32..6), 0..14),
         (fixed, slow_codec) in (0u32..3, any::<bool>()),
+        (writes, reads) in (0u8..3, 0u8..3),
     ) -> Profile {
         let mut tensors: Vec<_> = sizes
             .iter()
@@ -156,6 +176,9 @@ prop_compose! {
         let mut profile = profile(tensors, uses);
         (profile.forward_seconds, profile.backward_seconds) = (20.0, 20.0);
         profile.disk.seconds_per_transfer = f64::from(fixed);
+        // Powers of two, so that their parts of seconds are exact too.
+        profile.disk.awaited_write_speedup = f64::from(1u8 << writes);
+        profile.disk.awaited_read_speedup = f64::from(1u8 << reads);
         if slow_codec {
             profile.codec = Codec { encode_bytes_per_second: 1.0, decode_bytes_per_second: 1.0 };
         }
