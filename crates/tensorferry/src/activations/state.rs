@@ -405,6 +405,7 @@ impl State {
                 let (gone, rest): (Vec<_>, Vec<_>) =
                     self.reads.drain(..).partition(|read| read.key == key);
                 self.reads = rest.into();
+                self.step_mut(record.step).reads.leave(gone.len());
                 dropped.push(Dropped::Coming(gone, coming));
             }
             _ => {}
@@ -513,6 +514,7 @@ impl State {
         record.phase = Phase::Coming(Coming { parts, permit, left });
         self.count(bytes);
         let step = self.step_mut(step);
+        step.reads.queue(left);
         step.fetched(index);
     }
 

@@ -457,7 +457,8 @@ mod tests {
         let mut step = saved(1);
         step.begin_backward(None);
         for (is_read, bytes) in [(true, 1 << 40), (false, 1 << 30)] {
-            let mark = step.traffic(is_read).begin();
+            step.traffic(is_read).queue(1);
+            let mark = step.traffic(is_read).take();
             std::thread::sleep(std::time::Duration::from_millis(1));
             step.traffic(is_read).end(mark, bytes);
         }

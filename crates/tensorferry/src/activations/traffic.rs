@@ -5,7 +5,8 @@
 //! reads should be hidden, and too bad where they can't be.
 //!
 //! A wait may begin and end in the middle of a chunk; in fact, it ends when a chunk does. So the bytes of
-//! each are divided as its seconds were.
+//! each are divided as the seconds were in which a worker had it. What a chunk stands in line counts as
+//! seconds of traffic, without any bytes: beside compute, it takes a worker a while to get a processor.
 
 use std::time::Instant;
 
@@ -34,7 +35,7 @@ struct Moved {
     seconds: f64,
 }
 
-/// When a chunk set out: the seconds of both kinds by then.
+/// When a worker took a chunk: the seconds of both kinds by then.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Mark {
     beside: f64,
@@ -49,24 +50,36 @@ pub(super) struct Speed {
 }
 
 impl Traffic {
-    /// A chunk sets out.
-    pub fn begin(&mut self) -> Mark {
+    /// Chunks are put in line.
+    pub fn queue(&mut self, chunks: usize) {
         self.tick();
-        self.under_way += 1;
-        self.since.get_or_insert_with(now);
-        Mark { beside: self.beside.seconds, awaited: self.awaited.seconds }
+        self.under_way += chunks;
+        if chunks > 0 {
+            self.since.get_or_insert_with(now);
+        }
     }
 
-    /// A chunk that set out then has arrived with so many bytes, or has failed with none.
-    pub fn end(&mut self, set_out: Mark, bytes: u64) {
+    /// Chunks leave the line, or a worker, for good.
+    pub fn leave(&mut self, chunks: usize) {
         self.tick();
-        self.under_way = self.under_way.saturating_sub(1);
+        self.under_way = self.under_way.saturating_sub(chunks);
         if self.under_way == 0 {
             self.since = None;
         }
+    }
+
+    /// A worker takes a chunk out of the line.
+    pub fn take(&mut self) -> Mark {
+        self.tick();
+        Mark { beside: self.beside.seconds, awaited: self.awaited.seconds }
+    }
+
+    /// A chunk that was taken then has arrived with so many bytes, or has failed with none.
+    pub fn end(&mut self, taken: Mark, bytes: u64) {
+        self.leave(1);
         self.all_bytes += bytes;
-        let beside = self.beside.seconds - set_out.beside;
-        let awaited = self.awaited.seconds - set_out.awaited;
+        let beside = self.beside.seconds - taken.beside;
+        let awaited = self.awaited.seconds - taken.awaited;
         let share = if beside + awaited > 0.0 { awaited / (beside + awaited) } else { 0.0 };
         self.awaited.bytes += share * bytes as f64;
         self.beside.bytes += (1.0 - share) * bytes as f64;
@@ -199,13 +212,16 @@ mod tests {
         traffic.awaited(true);
         pause();
         assert!(traffic.seconds() <= 0.0, "nothing is under way");
-        let mark = traffic.begin();
+        traffic.queue(1);
+        let mark = traffic.take();
         pause();
         traffic.end(mark, 3);
         traffic.awaited(false);
         let awaited = traffic.seconds();
         assert!(awaited > 0.0 && traffic.hidden_seconds() <= 0.0);
-        let marks = [traffic.begin(), traffic.begin()];
+        traffic.queue(3);
+        traffic.leave(1);
+        let marks = [traffic.take(), traffic.take()];
         pause();
         for mark in marks {
             traffic.end(mark, 2);
@@ -225,7 +241,8 @@ mod tests {
     fn a_chunk_that_is_awaited_for_a_part_of_its_way_makes_neither_kind_faster() {
         let mut traffic = Traffic::default();
         for _ in 0..4 {
-            let mark = traffic.begin();
+            traffic.queue(1);
+            let mark = traffic.take();
             traffic.since = None;
             traffic.beside.seconds += 0.007;
             traffic.awaited.seconds += 0.003;
@@ -234,5 +251,20 @@ mod tests {
         let Speed { beside, speedup } = traffic.speed(None).unwrap();
         assert!((beside / MIB - 1600.0).abs() < 1e-6, "{beside}");
         assert!((speedup - 1.0).abs() < 1e-9, "{speedup}");
+    }
+
+    #[test]
+    fn what_stands_in_line_beside_compute_makes_that_kind_slower_and_not_the_other() {
+        let mut traffic = Traffic::default();
+        traffic.queue(1);
+        traffic.since = None;
+        traffic.beside.seconds += 0.010;
+        let mark = traffic.take();
+        traffic.beside.seconds += 0.010;
+        traffic.awaited.seconds += 0.010;
+        traffic.end(mark, 32 << 20);
+        let Speed { beside, speedup } = traffic.speed(None).unwrap();
+        assert!((beside / MIB - 800.0).abs() < 1e-6, "{beside}");
+        assert!((speedup - 2.0).abs() < 1e-9, "{speedup}");
     }
 }

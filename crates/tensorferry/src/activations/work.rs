@@ -70,7 +70,7 @@ pub(super) fn start(shared: &Arc<Shared>, threads: usize) -> Result<Vec<JoinHand
 }
 
 fn run(shared: &Arc<Shared>, desk: &mut Desk) {
-    while let Some((task, set_out)) = next(shared) {
+    while let Some((task, taken)) = next(shared) {
         let (key, is_read) = (task.key(), task.is_read());
         let done = catch_unwind(AssertUnwindSafe(|| match task {
             Task::Write(write) => put_out(shared, desk, &write),
@@ -87,7 +87,7 @@ fn run(shared: &Arc<Shared>, desk: &mut Desk) {
             0
         });
         state.in_hand -= 1;
-        if let Some((step, mark)) = set_out
+        if let Some((step, mark)) = taken
             && let Some(step) = state.steps.get_mut(&step)
         {
             step.traffic(is_read).end(mark, bytes);
@@ -97,7 +97,7 @@ fn run(shared: &Arc<Shared>, desk: &mut Desk) {
     }
 }
 
-/// Waits for something to do, and says for which step, and when it set out; `None` when nothing will come
+/// Waits for something to do, and says for which step, and when it was taken; `None` when nothing will come
 /// any more.
 fn next(shared: &Shared) -> Option<(Task, Option<(u64, Mark)>)> {
     let mut state = lock(&shared.state);
@@ -106,11 +106,15 @@ fn next(shared: &Shared) -> Option<(Task, Option<(u64, Mark)>)> {
         if let Some(task) = read.or_else(|| state.next_write().map(Task::Write)) {
             state.in_hand += 1;
             let step = state.step_of(task.key()).ok();
-            let set_out = step.and_then(|number| {
+            let taken = step.and_then(|number| {
                 let step = state.steps.get_mut(&number)?;
-                Some((number, step.traffic(task.is_read()).begin()))
+                // A read is in line since it was wanted; a write may stand there until its room is.
+                if !task.is_read() {
+                    step.writes.queue(1);
+                }
+                Some((number, step.traffic(task.is_read()).take()))
             });
-            return Some((task, set_out));
+            return Some((task, taken));
         }
         if state.closing {
             return None;
