@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import gc
+import multiprocessing
 import os
 import signal
 import subprocess
 import threading
 import time
 from collections.abc import Iterator
+from multiprocessing.context import ForkServerContext
 from pathlib import Path
 
 import pytest
@@ -43,6 +45,15 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
         pytest.skip("mounting a small file system needs root")
     yield place
     subprocess.run(["umount", "-l", str(place)], check=True)
+
+
+@pytest.fixture(scope="module")
+def processes(request: pytest.FixtureRequest) -> ForkServerContext:
+    """Processes that have torch already, and what the module of a test imports."""
+    context = multiprocessing.get_context("forkserver")
+    name = request.module.__name__
+    context.set_forkserver_preload(["torch", "tensorferry._checkpoint.ranks", name])
+    return context
 
 
 def wait_for_threads() -> None:

@@ -1,7 +1,6 @@
 """Checkpoints of several ranks."""
 
 import json
-import multiprocessing
 import os
 import shutil
 import time
@@ -665,14 +664,6 @@ def test_world_sizes_may_change_from_save_to_save(tmp_path: Path) -> None:
 
 
 # -- processes --
-
-
-@pytest.fixture(scope="module")
-def processes() -> ForkServerContext:
-    """Processes that have torch already."""
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["torch", "tensorferry._checkpoint.ranks", __name__])
-    return context
 
 
 def run(

@@ -3,7 +3,6 @@
 import errno
 import fcntl
 import io
-import multiprocessing
 import os
 import random
 import subprocess
@@ -491,14 +490,6 @@ def save_until_killed(path: Path, job: int, warm: int, going: Any) -> None:
             going.set()
         for rank in range(2):
             save_cut(job * STEPS_MAX + step, path, rank, length=50_000)
-
-
-@pytest.fixture(scope="module")
-def processes() -> ForkServerContext:
-    """Processes that have torch already."""
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["torch", "tensorferry._checkpoint.ranks", __name__])
-    return context
 
 
 def test_a_kill_at_any_moment_leaves_one_whole_step(
