@@ -12,6 +12,9 @@ use tensorferry::{Error, Kind, Result};
 
 use super::{Case, Plan};
 
+/// Of a pass over a whole file.
+const BLOCK_BYTES: u64 = 1 << 20;
+
 /// An fio that has shown that it can do the work here.
 #[derive(Clone)]
 pub(crate) struct Fio {
@@ -55,29 +58,28 @@ impl Fio {
     /// Bytes a second over a whole file of `bytes`, once from front to back; what is written
     /// counts when it is synced.
     pub(crate) fn pass(&self, bytes: u64, write: bool) -> Result<f64> {
-        let direction = if write { "write" } else { "read" };
-        let arguments = [
-            format!("--size={bytes}"),
-            format!("--rw={direction}"),
-            format!("--bs={}", 1 << 20),
-            "--iodepth=16".to_owned(),
-            format!("--end_fsync={}", u8::from(write)),
-        ];
-        self.run(&arguments, direction).map_err(|error| error.with("bytes", bytes))
+        self.whole(bytes, write, 16)
     }
 
     /// Bytes a second to read a whole file of `bytes` once, where no memory is used twice: as many blocks
     /// are under way as the file has, since each has a buffer of its own, which fio does not touch before.
     /// Registering them would, before the clock starts.
     pub(crate) fn read_into_new_memory(&self, bytes: u64) -> Result<f64> {
+        let unregistered = Self { registered: false, ..self.clone() };
+        unregistered.whole(bytes, false, bytes.div_ceil(BLOCK_BYTES))
+    }
+
+    /// The whole file once, with so many blocks under way.
+    fn whole(&self, bytes: u64, write: bool, depth: u64) -> Result<f64> {
+        let direction = if write { "write" } else { "read" };
         let arguments = [
             format!("--size={bytes}"),
-            "--rw=read".to_owned(),
-            format!("--bs={}", 1 << 20),
-            format!("--iodepth={}", bytes.div_ceil(1 << 20)),
+            format!("--rw={direction}"),
+            format!("--bs={BLOCK_BYTES}"),
+            format!("--iodepth={depth}"),
+            format!("--end_fsync={}", u8::from(write)),
         ];
-        let unregistered = Self { registered: false, ..self.clone() };
-        unregistered.run(&arguments, "read").map_err(|error| error.with("bytes", bytes))
+        self.run(&arguments, direction).map_err(|error| error.with("bytes", bytes))
     }
 
     /// Removes the file, so that the next pass makes a new one.
