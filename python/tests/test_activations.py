@@ -11,6 +11,7 @@ import re
 import shutil
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -692,21 +693,12 @@ def test_a_budget_too_small_states_the_minimum(tmp_path: Path) -> None:
 
 def flip_a_bit(directory: Path) -> None:
     """In the scratch file that was made in ``directory`` and has no name any more."""
-    for name in os.listdir("/proc/self/fd"):
-        path = f"/proc/self/fd/{name}"
-        try:
-            if not os.readlink(path).startswith(str(directory)):
-                continue
-        except OSError:
-            continue
-        with open(path, "r+b", buffering=0) as file:
-            file.seek(1000)
-            byte = file.read(1)
-            file.seek(1000)
-            file.write(bytes([byte[0] ^ 1]))
-            os.fsync(file.fileno())
-        return
-    raise AssertionError("no scratch file")
+    with open(scratch_files(directory)[0], "r+b", buffering=0) as file:
+        file.seek(1000)
+        byte = file.read(1)
+        file.seek(1000)
+        file.write(bytes([byte[0] ^ 1]))
+        os.fsync(file.fileno())
 
 
 def test_a_flipped_bit_never_becomes_a_gradient(tmp_path: Path) -> None:
@@ -719,6 +711,51 @@ def test_a_flipped_bit_never_becomes_a_gradient(tmp_path: Path) -> None:
         loss.backward()
     del loss
     assert_same(gradients(mlp(), x, offload, steps=2), gradients(mlp(), x, steps=2))
+
+
+def test_what_can_not_be_read_back_is_an_error_that_names_it_and_the_next_step_works(
+    tmp_path: Path,
+) -> None:
+    offload = ferry.ActivationOffload(tmp_path, "2MiB", compress="none", min_bytes="16KiB")
+    model, x = mlp(), torch.randn(512, 256)
+    with offload:
+        loss = model(x).square().mean()
+    wait_until_stored(offload)
+    for file in scratch_files(tmp_path):
+        os.truncate(file, 0)
+    with pytest.raises(ferry.Error, match=r"activation \d+: .*float32\[512, 256\]"):
+        loss.backward()
+    del loss
+    assert_same(gradients(mlp(), x, offload, steps=3), gradients(mlp(), x, steps=3))
+
+
+def io_bytes(op: str) -> dict[str, int]:
+    """Bytes that this process has moved, by priority."""
+    return {
+        series["labels"]["priority"]: series["value"]
+        for series in ferry.metrics()
+        if series["name"] == "ferry_io_bytes_total" and series["labels"]["op"] == op
+    }
+
+
+def test_the_disk_is_shared_with_the_other_paths_by_priority(tmp_path: Path) -> None:
+    offload = ferry.ActivationOffload(tmp_path, "2MiB", compress="none", min_bytes="16KiB")
+    before = {op: io_bytes(op) for op in ("write", "read")}
+    with offload:
+        loss = mlp()(torch.randn(512, 256)).square().mean()
+    ferry.save({"weight": torch.ones(1000)}, tmp_path / "model")
+    loss.backward()
+
+    def moved(op: str) -> dict[str, int]:
+        return {urgency: bytes_ - before[op][urgency] for urgency, bytes_ in io_bytes(op).items()}
+
+    last = offload.report().last
+    assert last is not None
+    written, read = moved("write"), moved("read")
+    assert written["offload"] == last.stored_bytes > 0, "what makes room comes after reads"
+    assert written["waiting"] >= 4000, "a save that somebody waits for does not, on the same engine"
+    assert read["waiting"] + read["prefetch"] == last.read_bytes > 0
+    assert written["background"] == read["background"] == read["offload"] == 0
 
 
 def run(script: str, **environment: str) -> subprocess.CompletedProcess[str]:
@@ -760,6 +797,31 @@ print("works")
     assert "FileTooLarge" in done.stdout or "OutOfSpace" in done.stdout, done.stdout
     assert re.search(r"activation \d+: ", done.stdout), done.stdout
     assert done.stdout.endswith("works\n")
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="becoming nobody needs root")
+def test_a_directory_that_is_not_writable_is_told_at_once() -> None:
+    with tempfile.TemporaryDirectory() as place:
+        os.chmod(place, 0o755)
+        done = run(f"""
+import os, torch, tensorferry as ferry
+import tensorferry._activations.capture  # nobody may not read every library
+os.setuid(65534)
+try:
+    ferry.ActivationOffload({place!r})
+except ferry.PermissionDenied as error:
+    print(error)
+""")
+        assert place in done.stdout, done.stderr
+
+
+def test_the_example_trains_a_batch_that_does_not_fit(tmp_path: Path) -> None:
+    example = Path(__file__).resolve().parents[2] / "examples/train_a_larger_batch.py"
+    command = [sys.executable, example, tmp_path]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "The batch that did not fit was trained." in done.stdout
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_kill_leaves_no_file(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import platform
 import subprocess
 import sys
 import tempfile
@@ -432,6 +433,100 @@ def test_a_failure_in_the_background_is_raised_by_the_next_call(tmp_path: Path) 
     assert "was begun earlier, and not waited for" in done.stdout
     assert "tensor(3.)" in done.stdout
     assert "tensorferry: a save was lost" in done.stderr
+
+
+def test_a_file_that_can_not_get_its_name_fails_at_the_next_call_and_at_exit(
+    tmp_path: Path,
+) -> None:
+    done = run(
+        """
+        import os, sys, time, torch, tensorferry as ferry
+        state = {"a": torch.ones(16 << 20)}
+        def lose(path):
+            while True:
+                job = ferry.save_async(state, path)
+                try:
+                    os.mkdir(path)      # the name is taken while the file is being written
+                    return job
+                except FileExistsError:
+                    job.wait()          # it was faster: once more
+                    os.remove(path)
+        job = lose(f"{sys.argv[1]}/first")
+        while not job.done():
+            time.sleep(0.001)
+        try:
+            ferry.save({"b": torch.ones(3)}, f"{sys.argv[1]}/next")
+        except ferry.Error as error:
+            print(error, *error.__notes__)
+        ferry.save({"b": torch.ones(3)}, f"{sys.argv[1]}/next")
+        lose(f"{sys.argv[1]}/last")
+        """,
+        tmp_path,
+    )
+    why = "can't put a saved file in its place (file: "
+    assert done.stdout.startswith(f"{why}{tmp_path}/first"), done.stderr
+    assert "was begun earlier, and not waited for" in done.stdout
+    assert f"a save was lost: {tmp_path}/last: {why}{tmp_path}/last" in done.stderr
+    assert sorted(os.listdir(tmp_path)) == ["first", "last", "next"], "no draft is left"
+
+
+def test_a_save_in_the_background_needs_no_interpreter(tmp_path: Path) -> None:
+    done = run(
+        """
+        import ctypes, sys, time, torch, tensorferry as ferry
+        path = sys.argv[1]
+        keeping_the_lock = ctypes.PyDLL(None)
+        sys.setswitchinterval(1000)
+        job = ferry.save_async({"a": torch.ones(16 << 20)}, path)
+        # From here on no other thread could run Python: nothing gives the interpreter's lock back.
+        is_there = lambda: keeping_the_lock.access(path.encode(), 0) == 0
+        end = time.monotonic() + 60
+        while not is_there() and time.monotonic() < end:
+            keeping_the_lock.usleep(1000)
+        print(is_there())
+        job.wait()
+        """,
+        tmp_path / "x",
+    )
+    assert done.stdout == "True\n", done.stderr
+    assert ferry.load(tmp_path / "x")["a"].sum() == 16 << 20
+
+
+FSYNC = {"x86_64": 74, "aarch64": 82}
+"""The number of the system call."""
+
+
+@pytest.mark.skipif(platform.machine() not in FSYNC, reason="a system call by its number")
+def test_a_directory_that_can_not_be_synced_is_told(tmp_path: Path) -> None:
+    done = run(
+        """
+        import ctypes, struct, sys
+        # A filter on system calls: fsync(2) fails. The ring syncs files without it.
+        load, compare = (0x20, 0, 0, 0), (0x15, 0, 1, int(sys.argv[2]))
+        fail, allow = (0x06, 0, 0, 0x0005_0000 | 5), (0x06, 0, 0, 0x7FFF_0000)
+        steps = b"".join(struct.pack("HBBI", *step) for step in (load, compare, fail, allow))
+        steps = ctypes.create_string_buffer(steps)
+        program = struct.pack("HxxxxxxP", 4, ctypes.addressof(steps))
+        libc = ctypes.CDLL(None)
+        assert libc.prctl(38, 1, 0, 0, 0) == 0
+        assert libc.prctl(22, 2, program, 0, 0) == 0
+        import torch, tensorferry as ferry
+        print(ferry.Engine().facts()["backend"])
+        try:
+            ferry.save({"a": torch.ones(3)}, sys.argv[1])
+        except ferry.Error as error:
+            print(error)
+        ferry.save({"a": torch.ones(5)}, sys.argv[1], durable=False)
+        """,
+        tmp_path / "x",
+        FSYNC[platform.machine()],
+    )
+    backend, _, told = done.stdout.partition("\n")
+    if backend != "ring":
+        pytest.skip("files are synced by the same system call here")
+    assert done.returncode == 0, done.stderr
+    assert told.startswith("the saved file is in its place, but its directory can't be synced")
+    assert ferry.load(tmp_path / "x")["a"].sum() == 5
 
 
 def test_the_interpreter_waits_for_a_save_that_is_under_way(tmp_path: Path) -> None:

@@ -1,7 +1,9 @@
 """The ``tensorferry`` command as the wheel installs it."""
 
+import contextlib
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -46,6 +48,26 @@ def test_script_and_module_are_the_same_command(command: tuple[str | Path, ...])
         f"tensorferry {ferry.__version__}\n",
         "",
     )
+
+
+def test_verifying_a_large_file_shows_how_far_it_is_on_a_terminal(tmp_path: Path) -> None:
+    torch = pytest.importorskip("torch")
+    file = tmp_path / "large"
+    ferry.save({"a": torch.zeros(80 << 20)}, file)
+    terminal, its_end = os.openpty()
+    with subprocess.Popen(
+        [SCRIPT, "inspect", file], stdout=subprocess.PIPE, stderr=its_end, text=True
+    ) as command:
+        os.close(its_end)
+        shown = b""
+        with contextlib.suppress(OSError):  # how a terminal ends
+            while more := os.read(terminal, 4096):
+                shown += more
+        os.close(terminal)
+        listed = command.communicate()[0]
+    assert "checksums: verified" in listed
+    assert re.search(rb"verified [0-9.]+ MiB of 320 MiB", shown), shown
+    assert run(SCRIPT, "inspect", file).stderr == "", "no terminal, no bar"
 
 
 def test_mistakes_end_with_their_exit_codes() -> None:
