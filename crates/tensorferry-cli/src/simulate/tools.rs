@@ -1,10 +1,10 @@
 //! `tensorferry simulate tools`.
 
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use tensorferry::plan::tools::Goal;
-use tensorferry::plan::tools::replay::{PAPER_UPDATE_EVERY, Trace, compare};
+use tensorferry::plan::tools::replay::{PAPER_UPDATE_EVERY, Trace, compare_after};
 use tensorferry::{Error, Result};
 
 use crate::output;
@@ -20,6 +20,9 @@ pub(crate) struct Args {
     /// Operations after which the paper's algorithm starts its dictionaries anew
     #[arg(long, default_value_t = PAPER_UPDATE_EVERY)]
     update_every: u64,
+    /// Start with the dictionaries that these operations would have left: a trace recorded earlier
+    #[arg(long, value_name = "TRACE")]
+    after: Option<PathBuf>,
     /// Let every phase of the trace last so many times as long as it was recorded
     #[arg(long, value_name = "TIMES", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..))]
     longer: u16,
@@ -29,11 +32,16 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: &Args) -> Result<()> {
-    let of_file = |error: Error| error.with("file", args.trace.display());
-    let text = fs::read_to_string(&args.trace)
-        .map_err(|error| of_file(Error::from_io(error, "can't read the trace")))?;
-    let trace = Trace::parse(&text).map_err(of_file)?;
-    let trace = trace.longer(args.longer.into());
-    let comparison = compare(&trace, args.goal, args.update_every).map_err(of_file)?;
+    let earlier = args.after.as_deref().map(read).transpose()?;
+    let trace = read(&args.trace)?.longer(args.longer.into());
+    let comparison = compare_after(earlier.as_ref(), &trace, args.goal, args.update_every)
+        .map_err(|error| error.with("file", args.trace.display()))?;
     output::show(&comparison, args.json)
+}
+
+fn read(path: &Path) -> Result<Trace> {
+    let of_file = |error: Error| error.with("file", path.display());
+    let text = fs::read_to_string(path)
+        .map_err(|error| of_file(Error::from_io(error, "can't read the trace")))?;
+    Trace::parse(&text).map_err(of_file)
 }

@@ -55,6 +55,32 @@ fn every_policy_stands_beside_the_oracles() {
     assert_eq!(seconds[0], seconds[1]);
 }
 
+/// Of the informed oracle, by seconds, in the line of a policy.
+fn share(line: &str) -> f64 {
+    let figures = line.split(" %").next().and_then(|words| words.split_whitespace().last());
+    figures.and_then(|figure| figure.parse().ok()).unwrap_or_else(|| panic!("no share in {line}"))
+}
+
+#[test]
+fn a_kept_dictionary_pays_for_no_first_looks() {
+    let directory = tempfile::tempdir().unwrap();
+    let earlier = directory.path().join("earlier.json");
+    let steady = trace().replace("0.009", "0.001");
+    fs::write(&earlier, &steady).unwrap();
+    let bandit = |more: &[&str]| {
+        let ended = simulate(&steady, more);
+        let line = ended.stdout.lines().find(|line| line.starts_with("bandit")).map(share);
+        (ended.stdout, line.unwrap())
+    };
+    let (told, fresh) = bandit(&[]);
+    assert!(!told.contains("kept"), "{told}");
+    let (told, kept) = bandit(&["--after", earlier.to_str().unwrap()]);
+    assert!(told.contains("\ndictionaries kept from 120 earlier steps\n"), "{told}");
+    assert!(kept > fresh, "{kept} / {fresh}");
+    let ended = simulate(&trace(), &["--after", "/nonexistent"]);
+    assert!(ended.stderr.starts_with("error: can't read the trace (file: /nonexistent)"));
+}
+
 #[test]
 fn a_longer_trace_has_all_phases_longer_and_pays_for_first_looks_once() {
     let bandit = |more: &[&str]| {
@@ -65,10 +91,6 @@ fn a_longer_trace_has_all_phases_longer_and_pays_for_first_looks_once() {
     let (_, short) = bandit(&[]);
     let (told, long) = bandit(&["--longer", "20"]);
     assert!(told.starts_with("a machine\n2400 steps, goal w, phases: idle, busy\n"), "{told}");
-    let share = |line: &str| -> f64 {
-        let figure = line.split_whitespace().find_map(|word| word.parse().ok());
-        figure.unwrap_or_else(|| panic!("no figure in {line}"))
-    };
     assert!(share(&long) > share(&short), "{short} / {long}");
     assert_eq!(simulate(&trace(), &["--longer", "0"]).code, Some(2));
 }

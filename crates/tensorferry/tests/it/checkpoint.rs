@@ -10,6 +10,7 @@ mod save;
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -167,4 +168,18 @@ fn assert_comes_back(pool: &Pool) {
     let buffers: Vec<_> =
         (0..pool.slots()).map(|_| pool.take_within(Duration::from_mins(1))).collect();
     assert!(buffers.iter().all(Result::is_ok), "staging memory was lost");
+}
+
+#[test]
+fn the_example_does_what_it_says() {
+    // Beside the directory of this binary; `cargo test` builds examples too.
+    let here = std::env::current_exe().unwrap();
+    let example = here.ancestors().nth(2).unwrap().join("examples/checkpoint");
+    let done = Command::new(&example).output();
+    let done = done.unwrap_or_else(|error| panic!("{}: {error}", example.display()));
+    let told = String::from_utf8(done.stdout).unwrap();
+    assert!(done.status.success(), "{told}{}", String::from_utf8_lossy(&done.stderr));
+    for words in ["saved 4", "loaded bias: 4 KiB", "verified 4", "staged in ", "on disk after "] {
+        assert!(told.contains(words), "{words:?} is not in {told}");
+    }
 }

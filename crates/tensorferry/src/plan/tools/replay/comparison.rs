@@ -18,6 +18,8 @@ pub struct Comparison {
     pub goal: Goal,
     /// Steps of the trace.
     pub steps: usize,
+    /// Steps of an earlier trace from which the policies have their dictionaries.
+    pub earlier_steps: usize,
     /// What the machine did meanwhile.
     pub phases: Vec<String>,
     /// Seconds of the informed oracle.
@@ -65,6 +67,7 @@ impl Comparison {
             machine: trace.machine.clone(),
             goal,
             steps: trace.steps.len(),
+            earlier_steps: 0,
             phases: trace.phases.clone(),
             informed_seconds: informed.iter().sum(),
             hindsight_seconds: hindsight.iter().sum(),
@@ -126,7 +129,11 @@ impl fmt::Display for Comparison {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "{}", self.machine)?;
         write!(f, "{} steps, goal {}, phases: ", self.steps, self.goal)?;
-        writeln!(f, "{}\n", self.phases.join(", "))?;
+        writeln!(f, "{}", self.phases.join(", "))?;
+        if self.earlier_steps > 0 {
+            writeln!(f, "dictionaries kept from {} earlier steps", self.earlier_steps)?;
+        }
+        writeln!(f)?;
         write!(f, "{:NAME$}{:>NUMBER$}{:>24}{:>24}", "", "", "of informed oracle", "of hindsight")?;
         write!(f, "\n{:NAME$}{:>NUMBER$}", "policy", "seconds")?;
         for column in ["by seconds", "by size", "by seconds", "by size"] {

@@ -11,7 +11,8 @@
 //!
 //! Nobody is informed for nothing. [`ONE_LOOK`] is what the informed oracle would reach if it had to use
 //! each tool once at each size, where that is expected to cost least: who learns each size by itself
-//! can't expect more. A policy that learns one size from another can.
+//! can't expect more. A policy that learns one size from another can, and so can one whose dictionary
+//! was kept from earlier operations ([`compare_after`]).
 
 mod comparison;
 mod oracle;
@@ -39,8 +40,19 @@ pub const PAPER_UPDATE_EVERY: u64 = 1000;
 /// The informed oracle, if it had to use each tool once at each size.
 pub const ONE_LOOK: &str = "best with one look at each tool";
 
-/// Replays every policy.
+/// Replays every policy, from a dictionary that knows nothing.
 pub fn compare(trace: &Trace, goal: Goal, paper_update_every: u64) -> Result<Comparison> {
+    compare_after(None, trace, goal, paper_update_every)
+}
+
+/// Replays every policy with the dictionary that it has after an earlier trace, of which no second counts:
+/// dictionaries are kept for each mount, so only the first run there knows nothing.
+pub fn compare_after(
+    earlier: Option<&Trace>,
+    trace: &Trace,
+    goal: Goal,
+    paper_update_every: u64,
+) -> Result<Comparison> {
     trace.check_goal(goal)?;
     let paid = |choices: &[oracle::Choice]| -> Result<Vec<f64>> {
         trace.steps.iter().zip(choices).map(|(step, choice)| pay(step, goal, *choice)).collect()
@@ -48,6 +60,7 @@ pub fn compare(trace: &Trace, goal: Goal, paper_update_every: u64) -> Result<Com
     let informed = paid(&oracle::informed(trace, goal))?;
     let hindsight = paid(&oracle::hindsight(trace, goal))?;
     let mut comparison = Comparison::new(trace, goal, &informed, &hindsight);
+    comparison.earlier_steps = earlier.map_or(0, |earlier| earlier.steps.len());
     let paper = || Dictionary::aware(Explore::Paper, goal);
     for (name, mut dictionary) in [
         ("bandit".to_owned(), Dictionary::aware(Explore::Bandit, goal)),
@@ -57,6 +70,10 @@ pub fn compare(trace: &Trace, goal: Goal, paper_update_every: u64) -> Result<Com
         ),
         ("paper, first dictionary".to_owned(), paper()),
     ] {
+        if let Some(earlier) = earlier {
+            replay(&mut dictionary, earlier, goal)
+                .map_err(|error| error.with("trace", "earlier"))?;
+        }
         comparison.add(name, trace, &replay(&mut dictionary, trace, goal)?);
     }
     let looking = informed.iter().zip(oracle::looks(trace, goal)).map(|(paid, look)| paid + look);
