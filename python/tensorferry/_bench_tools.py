@@ -163,12 +163,45 @@ def burdened(phase: str, directory: str) -> Iterator[None]:
             other.wait()
 
 
+class Policy:
+    """What chooses a tool, and how often it has chosen each."""
+
+    def __init__(self, io: TensorIO) -> None:
+        self.io = io
+        self.used: Counter[str] = Counter()
+
+    def write(self, bench: Bench, path: str, size: int, chosen: dict[str, str]) -> float:
+        """Seconds to save; the report tells the tool."""
+        began = time.perf_counter()
+        report = self.io.save(bench.objects[size], path, durable=bench.options.durable)
+        seconds = time.perf_counter() - began
+        chosen["write"] = report.tool
+        self.used[report.tool] += 1
+        return seconds
+
+    def read(self, bench: Bench, path: str, chosen: dict[str, str]) -> float:
+        """Seconds to load; the tool is the one that was used once more than before.
+
+        Who has used what is asked after the load only: a table made before it would take the
+        processor's caches from it."""
+        bench.chill(path)
+        began = time.perf_counter()
+        self.io.load(path)
+        seconds = time.perf_counter() - began
+        used: Counter[str] = Counter()
+        for row in self.io.report().rows:
+            used.update({tool: count["operations"] for tool, count in row["tools"].items()})
+        (chosen["read"],) = used - self.used
+        self.used = used
+        return seconds
+
+
 def live(bench: Bench, scale: float, say: Callable[[str], None]) -> list[dict[str, Any]]:
     """What policies and tools took, for each goal and size."""
     rows = []
     for goal in GOALS:
         policies = {
-            name: TensorIO("auto", goal, explore=name, persist=False)  # type: ignore[arg-type]
+            name: Policy(TensorIO("auto", goal, explore=name, persist=False))  # type: ignore[arg-type]
             for name in POLICIES
         }
         order = rounds(scale)
@@ -179,7 +212,7 @@ def live(bench: Bench, scale: float, say: Callable[[str], None]) -> list[dict[st
     return rows
 
 
-def one_round(bench: Bench, policies: dict[str, TensorIO], size: int, seed: str) -> dict[str, Any]:
+def one_round(bench: Bench, policies: dict[str, Policy], size: int, seed: str) -> dict[str, Any]:
     """Seconds of everybody to write, and then to read; what the policies chose."""
     writers: dict[str, Callable[[], float]] = {
         tool: partial(bench.write, tool, size) for tool in WRITERS
@@ -190,10 +223,10 @@ def one_round(bench: Bench, policies: dict[str, TensorIO], size: int, seed: str)
         for reader in readers
     }
     chosen: dict[str, dict[str, str]] = {name: {} for name in policies}
-    for name, io in policies.items():
+    for name, policy in policies.items():
         noted = chosen[name]
-        writers[name] = partial(write_by, io, bench, bench.path(name, size), size, noted)
-        readers[name] = partial(read_by, io, bench, bench.path(name, size), noted)
+        writers[name] = partial(policy.write, bench, bench.path(name, size), size, noted)
+        readers[name] = partial(policy.read, bench, bench.path(name, size), noted)
     seconds = {
         what: {name: take() for name, take in shuffled(list(takes.items()), seed)}
         for what, takes in (("write", writers), ("read", readers))
@@ -204,34 +237,6 @@ def one_round(bench: Bench, policies: dict[str, TensorIO], size: int, seed: str)
 def shuffled(turns: list[Turn], seed: str) -> list[Turn]:
     """The same in the order of this round."""
     return random.Random(seed).sample(turns, len(turns))
-
-
-def write_by(io: TensorIO, bench: Bench, path: str, size: int, chosen: dict[str, str]) -> float:
-    """Seconds to save by a policy, which tells the tool."""
-    began = time.perf_counter()
-    report = io.save(bench.objects[size], path, durable=bench.options.durable)
-    seconds = time.perf_counter() - began
-    chosen["write"] = report.tool
-    return seconds
-
-
-def read_by(io: TensorIO, bench: Bench, path: str, chosen: dict[str, str]) -> float:
-    """Seconds to load by a policy; the tool is the one that was used once more than before."""
-    before = uses(io)
-    bench.chill(path)
-    began = time.perf_counter()
-    io.load(path)
-    seconds = time.perf_counter() - began
-    (chosen["read"],) = [tool for tool, count in uses(io).items() if count > before[tool]]
-    return seconds
-
-
-def uses(io: TensorIO) -> Counter[str]:
-    """How often each tool was used, so far."""
-    count: Counter[str] = Counter()
-    for row in io.report().rows:
-        count.update({tool: used["operations"] for tool, used in row["tools"].items()})
-    return count
 
 
 def shares(rows: list[dict[str, Any]]) -> dict[str, dict[str, dict[str, float]]]:

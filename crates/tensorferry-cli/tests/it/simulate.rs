@@ -43,6 +43,7 @@ fn every_policy_stands_beside_the_oracles() {
         "paper, updated every 1000",
         "paper, first dictionary",
         "best with one look at each tool",
+        "one look, one step late",
         "always mapped",
     ] {
         assert!(ended.stdout.lines().any(|line| line.starts_with(name)), "{}", ended.stdout);

@@ -12,7 +12,8 @@
 //! Nobody is informed for nothing. [`ONE_LOOK`] is what the informed oracle would reach if it had to use
 //! each tool once at each size, where that is expected to cost least: who learns each size by itself
 //! can't expect more. A policy that learns one size from another can, and so can one whose dictionary
-//! was kept from earlier operations ([`compare_after`]).
+//! was kept from earlier operations ([`compare_after`]). And nobody is told of a change: [`ONE_LATE`] is
+//! the same, if the first operation at each size after a change of phase is done as was best before it.
 
 mod comparison;
 mod oracle;
@@ -39,6 +40,9 @@ pub const PAPER_UPDATE_EVERY: u64 = 1000;
 
 /// The informed oracle, if it had to use each tool once at each size.
 pub const ONE_LOOK: &str = "best with one look at each tool";
+
+/// The same, if it also saw only by an operation of each size that things have changed.
+pub const ONE_LATE: &str = "one look, one step late";
 
 /// Replays every policy, from a dictionary that knows nothing.
 pub fn compare(trace: &Trace, goal: Goal, paper_update_every: u64) -> Result<Comparison> {
@@ -76,8 +80,12 @@ pub fn compare_after(
         }
         comparison.add(name, trace, &replay(&mut dictionary, trace, goal)?);
     }
-    let looking = informed.iter().zip(oracle::looks(trace, goal)).map(|(paid, look)| paid + look);
-    comparison.add(ONE_LOOK.to_owned(), trace, &looking.collect::<Vec<_>>());
+    let add = |paid: &[f64], lost: Vec<f64>| -> Vec<f64> {
+        paid.iter().zip(lost).map(|(paid, lost)| paid + lost).collect()
+    };
+    let looking = add(&informed, oracle::looks(trace, goal));
+    comparison.add(ONE_LOOK.to_owned(), trace, &looking);
+    comparison.add(ONE_LATE.to_owned(), trace, &add(&looking, oracle::late(trace, goal)));
     for tool in Tool::ALL {
         if let Some(choices) = always(tool, trace, goal) {
             comparison.add(format!("always {tool}"), trace, &paid(&choices)?);

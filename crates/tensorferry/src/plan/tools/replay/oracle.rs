@@ -42,6 +42,25 @@ pub(super) fn looks(trace: &Trace, goal: Goal) -> Vec<f64> {
     trace.steps.iter().map(|step| extra.remove(&group(step)).unwrap_or(0.0)).collect()
 }
 
+/// Seconds that the informed oracle would lose at each step if it saw only by an operation that things are
+/// not as they were: the first of each size in a phase is done as was best in the phase before.
+pub(super) fn late(trace: &Trace, goal: Goal) -> Vec<f64> {
+    let expected = expected(trace);
+    let mut before: BTreeMap<_, Group> = BTreeMap::new();
+    let mut lost = Vec::with_capacity(trace.steps.len());
+    for step in &trace.steps {
+        let now = group(step);
+        let alike = (now.1, now.2, now.3.clone());
+        let then = before.insert(alike, now.clone()).unwrap_or_else(|| now.clone());
+        let (write, read) = &expected[&now];
+        let seconds = |(then_write, then_read): &(Times, Times)| {
+            counted(write, read, goal, least(then_write, then_read, goal)).unwrap_or(0.0)
+        };
+        lost.push(seconds(&expected[&then]) - seconds(&expected[&now]));
+    }
+    lost
+}
+
 /// Medians to write and to read of steps that are alike.
 fn expected(trace: &Trace) -> BTreeMap<Group<'_>, (Times, Times)> {
     let mut groups: BTreeMap<Group, Vec<&Step>> = BTreeMap::new();
@@ -151,6 +170,21 @@ mod tests {
         assert_eq!(looks(&trace, Goal::Write), [1.0, 0.0, 0.0]);
         assert_eq!(looks(&trace, Goal::Read), [0.0, 2.0, 0.0]);
         assert_eq!(looks(&trace, Goal::Both), [0.0, 3.0, 0.0]);
+    }
+
+    #[test]
+    fn who_is_late_uses_what_was_best_before_once_at_each_size() {
+        let step = |phase: &str, size: u64, direct: f64| Step {
+            phase: phase.into(),
+            size,
+            write: Times::from([(Tool::Direct, direct), (Tool::Torch, 2.0)]),
+            read: Times::new(),
+            situation: (Writing::Durable, Reading::Cold),
+        };
+        let (a, b) = (|size| step("a", size, 1.0), |size| step("b", size, 5.0));
+        let steps = vec![a(1), a(2), a(1), b(1), b(1), b(2), a(1), a(1)];
+        let trace = Trace { machine: String::new(), phases: vec!["a".into(), "b".into()], steps };
+        assert_eq!(late(&trace, Goal::Write), [0.0, 0.0, 0.0, 3.0, 0.0, 3.0, 1.0, 0.0]);
     }
 
     #[test]
