@@ -712,6 +712,31 @@ def touched(path: Path) -> Path:
     return path
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="mounting needs root")
+def test_a_cached_file_is_known_as_such_on_the_file_system_of_a_container(tmp_path: Path) -> None:
+    lower, upper, work, top = (tmp_path / name for name in ("lower", "upper", "work", "top"))
+    for directory in (lower, upper, work, top):
+        directory.mkdir()
+    script = """
+import os, sys
+from tensorferry import _lib
+with open(sys.argv[1], "wb") as file:
+    file.write(bytes(100_000))
+    os.fsync(file.fileno())
+    print(_lib.glance(sys.argv[1])[0])
+    os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+    print(_lib.glance(sys.argv[1])[0])
+"""
+    layers = f"lowerdir={lower},upperdir={upper},workdir={work}"
+    mount = f"mount -t overlay overlay -o {layers} {top} || exit 77"
+    command = ["unshare", "-m", "sh", "-c", f'{mount}; exec "$@"', "sh"]
+    command += [sys.executable, "-c", script, str(top / "file")]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=100)
+    if done.returncode == 77:
+        pytest.skip(f"no overlay here: {done.stderr}")
+    assert done.stdout == "True\nFalse\n", done.stderr
+
+
 def test_conjugated_and_negated_tensors_go_through_every_tool(tmp_path: Path) -> None:
     tensor = torch.randn(3, dtype=torch.complex64)
     for obj in (tensor.conj(), tensor.conj().imag):

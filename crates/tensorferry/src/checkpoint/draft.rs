@@ -32,7 +32,7 @@ use rustix::io::Errno;
 use super::turn::Turn;
 use crate::error::{Error, Kind, Result};
 use crate::io::{Engine, File, Mode, Open, Priority};
-use crate::memory::process_id;
+use crate::memory::{is_local, process_id};
 
 /// What a draft's name ends with.
 const SUFFIX: &str = ".draft";
@@ -45,10 +45,6 @@ const ATTEMPTS_MAX: u32 = 100;
 
 /// Links to one another that are followed to a file that does not exist: the kernel's own limit.
 const LINKS_MAX: u32 = 40;
-
-/// File systems, by their magic numbers, on which a replaced file may be held: ext4, XFS, Btrfs, F2FS
-/// and tmpfs.
-const LOCAL: [u32; 5] = [0xef53, 0x5846_5342, 0x9123_683e, 0xf2f5_2010, 0x0102_1994];
 
 /// How long a save waits for the room of replaced files. A forked child would wait for threads that
 /// it does not have.
@@ -151,14 +147,10 @@ impl Replaced {
     fn hold(target: &Path) -> Self {
         let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let held = rustix::fs::open(target, flags, Permissions::empty());
-        Self(held.ok().filter(may_be_held))
+        // Over a network, the client first gives a file that is open another name when one takes its
+        // place, and for a moment nobody has this one.
+        Self(held.ok().filter(|held| is_local(held)))
     }
-}
-
-/// Whether a file may be open while another takes its name. Over a network, the client first gives
-/// such a file another name, and for a moment nobody has this one.
-fn may_be_held(file: &OwnedFd) -> bool {
-    rustix::fs::fstatfs(file).is_ok_and(|stat| LOCAL.contains(&(stat.f_type as u32)))
 }
 
 /// Replaced files whose room is being given back.

@@ -5,9 +5,9 @@
 //! samples, spread evenly, speaks for the whole: at most [`SAMPLES_MAX`] ranges of
 //! [`SAMPLE_BYTES`], whatever the file's length. A small file is asked about as a whole.
 //!
-//! Kernels since 6.5 count a file's pages when asked (`cachestat`). For older ones, and where that is
-//! forbidden, the file is mapped and `mincore` asked, which takes ten times as long: more than a load
-//! of a small file can spare.
+//! Kernels since 6.5 count a file's pages when asked (`cachestat`). For older ones, where that is
+//! forbidden, and on stacked file systems, whose own files have no pages, the file is mapped and
+//! `mincore` asked, which takes ten times as long: more than a load of a small file can spare.
 //!
 //! The kernel answers for files only that one owns or may write to. For any other `mincore` claims that
 //! every page is there, so that nobody can watch what others read.
@@ -18,6 +18,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use rustix::io::Errno;
 use rustix::mm::{MapFlags, ProtFlags};
 
+use super::local::is_local;
 use super::mapped::Mapping;
 use crate::error::{Error, Result};
 
@@ -54,8 +55,11 @@ pub fn residency(file: impl AsFd, len: u64) -> Result<f64> {
     }
 }
 
-/// As the kernel counts; nothing where it does not.
+/// As the kernel counts; nothing where it does not, or counts something else.
 fn counted(file: BorrowedFd<'_>, len: u64) -> Option<f64> {
+    if !is_local(file) {
+        return None;
+    }
     let (mut resident, mut asked) = (0, 0);
     for range in samples(len as usize) {
         let bytes = CachestatRange { offset: range.start as u64, len: range.len() as u64 };
