@@ -60,8 +60,7 @@ fn counted(file: BorrowedFd<'_>, len: u64) -> Option<f64> {
     if !is_local(file) {
         return None;
     }
-    let (mut resident, mut asked) = (0, 0);
-    for range in samples(len as usize) {
+    share(len, |range| {
         let bytes = CachestatRange { offset: range.start as u64, len: range.len() as u64 };
         let mut found = Cachestat::default();
         // SAFETY: the descriptor is open, and both structures are those of the kernel's interface and
@@ -69,27 +68,33 @@ fn counted(file: BorrowedFd<'_>, len: u64) -> Option<f64> {
         let failed = unsafe {
             libc::syscall(SYS_CACHESTAT, file.as_raw_fd(), &raw const bytes, &raw mut found, 0)
         };
-        if failed != 0 {
-            return None;
-        }
-        resident += found.cached;
-        asked += range.len().div_ceil(rustix::param::page_size()) as u64;
-    }
-    Some(if asked == 0 { 1.0 } else { resident as f64 / asked as f64 })
+        if failed == 0 { Ok(found.cached) } else { Err(()) }
+    })
+    .ok()
 }
 
 /// As a mapping of the file shows.
 fn mapped(file: impl AsFd, len: u64) -> Result<f64> {
     // Pages that can't be touched can't fault: whatever happens to the file, this is safe.
     let mapping = Mapping::new(file, len, ProtFlags::empty(), MapFlags::SHARED)?;
-    let (mut resident, mut asked) = (0, 0);
-    for range in samples(len as usize) {
-        let pages = pages_of(&mapping, &range)?;
+    share(len, |range| {
         // Only the lowest bit is defined.
-        resident += pages.iter().filter(|page| **page & 1 == 1).count();
-        asked += pages.len();
+        let pages = pages_of(&mapping, range)?;
+        Ok(pages.iter().filter(|page| **page & 1 == 1).count() as u64)
+    })
+}
+
+/// The share of pages that are there, of those in the samples; `resident` counts those in a range.
+fn share<E>(
+    len: u64,
+    mut resident: impl FnMut(&Range<usize>) -> std::result::Result<u64, E>,
+) -> std::result::Result<f64, E> {
+    let (mut found, mut asked) = (0, 0);
+    for range in samples(len as usize) {
+        found += resident(&range)?;
+        asked += range.len().div_ceil(rustix::param::page_size()) as u64;
     }
-    Ok(if asked == 0 { 1.0 } else { resident as f64 / asked as f64 })
+    Ok(if asked == 0 { 1.0 } else { found as f64 / asked as f64 })
 }
 
 /// What the kernel says of each page that holds a part of `range`.
