@@ -7,9 +7,10 @@ disk, busy processors, idle again. ``tensorferry simulate tools`` replays such a
 policy.
 
 *live*: the policies themselves at work, each with a file of its own, and every fixed tool beside
-them in the same round: all write, then all read, in an order of the round's own, because who reads
-after whom may say whose memory one gets. The oracle always uses the tool that was the best for the
-size, on average; a policy's share is the oracle's seconds over its own.
+them in the same round.
+
+In both, all write, then all read, in an order of the round's own. The oracle always uses the tool
+that was the best for the size, on average; a policy's share is the oracle's seconds over its own.
 """
 
 from __future__ import annotations
@@ -61,7 +62,7 @@ while True:
 """
 
 
-Turn: TypeAlias = tuple[str, Callable[[], float]]
+Takes: TypeAlias = dict[str, Callable[[], float]]
 
 
 class Bench:
@@ -98,15 +99,15 @@ class Bench:
             with open(path, "rb") as file:
                 os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
 
-    def all_tools(self, size: int) -> tuple[dict[str, float], dict[str, float]]:
-        """Seconds of every tool, writing and reading."""
-        writes = {tool: self.write(tool, size) for tool in WRITERS}
-        reads = {
-            reader: self.read(reader, self.path(writer, size))
+    def takes(self, size: int) -> tuple[Takes, Takes]:
+        """Every tool's way to write a size, and to read it."""
+        writers: Takes = {tool: partial(self.write, tool, size) for tool in WRITERS}
+        readers: Takes = {
+            reader: partial(self.read, reader, self.path(writer, size))
             for writer, readers in READERS.items()
             for reader in readers
         }
-        return writes, reads
+        return writers, readers
 
 
 def steps_of(size: int, scale: float) -> int:
@@ -133,13 +134,14 @@ def record(bench: Bench, scale: float, say: Callable[[str], None]) -> dict[str, 
             order = rounds(scale)
             for index, size in enumerate(order):
                 say(f"trace, {phase}: step {index + 1} of {len(order)}")
-                writes, reads = bench.all_tools(size)
+                writers, readers = bench.takes(size)
+                seed = f"{phase} {index}"
                 steps.append(
                     {
                         "phase": phase,
                         "size": size,
-                        "write": writes,
-                        "read": reads,
+                        "write": in_turn(writers, seed),
+                        "read": in_turn(readers, seed),
                         "situation": situation,
                     }
                 )
@@ -214,29 +216,19 @@ def live(bench: Bench, scale: float, say: Callable[[str], None]) -> list[dict[st
 
 def one_round(bench: Bench, policies: dict[str, Policy], size: int, seed: str) -> dict[str, Any]:
     """Seconds of everybody to write, and then to read; what the policies chose."""
-    writers: dict[str, Callable[[], float]] = {
-        tool: partial(bench.write, tool, size) for tool in WRITERS
-    }
-    readers: dict[str, Callable[[], float]] = {
-        reader: partial(bench.read, reader, bench.path(writer, size))
-        for writer, readers in READERS.items()
-        for reader in readers
-    }
+    writers, readers = bench.takes(size)
     chosen: dict[str, dict[str, str]] = {name: {} for name in policies}
     for name, policy in policies.items():
         noted = chosen[name]
         writers[name] = partial(policy.write, bench, bench.path(name, size), size, noted)
         readers[name] = partial(policy.read, bench, bench.path(name, size), noted)
-    seconds = {
-        what: {name: take() for name, take in shuffled(list(takes.items()), seed)}
-        for what, takes in (("write", writers), ("read", readers))
-    }
-    return {**seconds, "chosen": chosen}
+    return {"write": in_turn(writers, seed), "read": in_turn(readers, seed), "chosen": chosen}
 
 
-def shuffled(turns: list[Turn], seed: str) -> list[Turn]:
-    """The same in the order of this round."""
-    return random.Random(seed).sample(turns, len(turns))
+def in_turn(takes: Takes, seed: str) -> dict[str, float]:
+    """Seconds of all, one after the other, in an order of the round's own: who reads first comes
+    after all writes, and finds the disk and the memory as they left them."""
+    return {name: takes[name]() for name in random.Random(seed).sample(list(takes), len(takes))}
 
 
 def shares(rows: list[dict[str, Any]]) -> dict[str, dict[str, dict[str, float]]]:

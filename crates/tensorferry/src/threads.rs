@@ -1,5 +1,6 @@
 //! Work that a few threads do side by side.
 
+use std::sync::LazyLock;
 use std::thread;
 
 use crate::error::Result;
@@ -7,10 +8,13 @@ use crate::error::Result;
 /// More threads than this only wait for memory.
 const THREADS_MAX: usize = 4;
 
+/// Asked once: the answer takes a dozen system calls.
+static CORES: LazyLock<usize> =
+    LazyLock::new(|| thread::available_parallelism().map_or(1, usize::from));
+
 /// How many threads are worth their start for so many pieces of work.
 pub(crate) fn threads_for(pieces: usize) -> usize {
-    let cores = thread::available_parallelism().map_or(1, usize::from);
-    pieces.min(cores).clamp(1, THREADS_MAX)
+    pieces.min(*CORES).clamp(1, THREADS_MAX)
 }
 
 /// Runs `work` on this thread and on others beside it; what each gave, or the first failure.

@@ -64,6 +64,8 @@ pub(super) enum Pass {
     WriteOver,
     /// Reads into a few buffers again and again: what the disk can do at best.
     Read,
+    /// The same without the means that make it faster here: buffers in huge pages, registered.
+    ReadAsItComes,
     /// Reads each block into memory of its own that is new to the process, as a load does.
     ReadIntoNew,
 }
@@ -114,7 +116,9 @@ pub(super) const CONTESTS: [Contest; 6] = [
         entries: &[
             essential("tensorferry", "ferry.load"),
             essential("tensorferry, again", "ferry.load again"),
+            essential("tensorferry, first", "ferry.load first"),
             fio("fio, direct read", Pass::Read),
+            fio("fio, as it comes", Pass::ReadAsItComes),
             fio("fio, into new memory", Pass::ReadIntoNew),
             essential("torch.load", "torch.load"),
             python("safetensors", "safetensors.load_file"),

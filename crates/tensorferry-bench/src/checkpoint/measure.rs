@@ -142,6 +142,7 @@ impl Contestants<'_> {
         let rate = match pass {
             Pass::WriteNew | Pass::WriteOver => fio.pass(bytes, true),
             Pass::Read => fio.pass(bytes, false),
+            Pass::ReadAsItComes => fio.read_as_it_comes(bytes),
             Pass::ReadIntoNew => fio.read_into_new_memory(bytes),
         };
         let rate = rate.map_err(|error| error.to_string())?;

@@ -22,6 +22,8 @@ pub(crate) struct Fio {
     path: PathBuf,
     /// Registered buffers and files, as the engine has them.
     registered: bool,
+    /// Buffers in huge pages, likewise.
+    huge_pages: bool,
 }
 
 impl Fio {
@@ -33,7 +35,7 @@ impl Fio {
             return Err(missing.into());
         }
         let version = String::from_utf8_lossy(&output.stdout).trim().to_owned();
-        let fio = Self { version, path, registered };
+        let fio = Self { version, path, registered, huge_pages: true };
         let probe = ["--rw=read", "--bs=4096", "--size=4096", "--iodepth=1"].map(str::to_owned);
         fio.run(&probe, "read").map_err(|error| error.to_string())?;
         Ok(fio)
@@ -69,6 +71,12 @@ impl Fio {
         unregistered.whole(bytes, false, bytes.div_ceil(BLOCK_BYTES))
     }
 
+    /// Bytes a second to read a whole file of `bytes` once by an fio that is told no more than the engine,
+    /// the size of blocks and how many are under way, as most people run it.
+    pub(crate) fn read_as_it_comes(&self, bytes: u64) -> Result<f64> {
+        Self { registered: false, huge_pages: false, ..self.clone() }.pass(bytes, false)
+    }
+
     /// The whole file once, with so many blocks under way.
     fn whole(&self, bytes: u64, write: bool, depth: u64) -> Result<f64> {
         let direction = if write { "write" } else { "read" };
@@ -90,8 +98,9 @@ impl Fio {
     fn run(&self, arguments: &[String], direction: &str) -> Result<f64> {
         let failed = |why: String| Error::new(Kind::Io, "fio failed").caused_by(why);
         let registered = if self.registered { "1" } else { "0" };
+        let huge_pages = u8::from(self.huge_pages);
         let output = Command::new("fio")
-            .env("GLIBC_TUNABLES", "glibc.malloc.hugetlb=1")
+            .env("GLIBC_TUNABLES", format!("glibc.malloc.hugetlb={huge_pages}"))
             .args(["--name=rival", "--ioengine=io_uring", "--direct=1", "--output-format=json"])
             .arg(format!("--fixedbufs={registered}"))
             .arg(format!("--registerfiles={registered}"))

@@ -24,7 +24,6 @@ use super::header::Header;
 use super::save::{Options, Output, Report, WINDOWS_MAX};
 use crate::error::{Error, Kind, Result};
 use crate::io::{Engine, Pending, Priority, promise};
-use crate::memory::populate;
 use crate::sync::{Condvar, Mutex, MutexGuard, lock, wait};
 use crate::threads::on_threads;
 use crate::trace;
@@ -113,7 +112,7 @@ fn stage_all(output: &Output, backlog: &Backlog, source: &mut dyn Source) -> Res
                 output.staging.take()
             });
             // A caller waits, so pages are taken in the size that is made faster.
-            populate(&mut memory);
+            memory.populate();
             if !backlog.add(load.stage(memory, false)) {
                 lock(&feed).fail();
             }

@@ -12,7 +12,7 @@ use super::header::Tensor;
 const LARGE_BYTES: u64 = 1 << 20;
 
 /// Bytes in a chunk of a large tensor, and at most in an extent of small ones.
-pub(super) const EXTENT_BYTES: u64 = 4 << 20;
+pub(super) const EXTENT_BYTES: u64 = 1 << 20;
 
 /// Bytes between two small tensors that are read along rather than stepped over.
 const GAP_BYTES_MAX: u64 = 64 << 10;

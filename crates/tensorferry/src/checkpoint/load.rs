@@ -1,41 +1,30 @@
-//! A file to tensors.
-//!
-//! ```text
-//!   wanted tensors ─► extents ─► read, several ahead ─► verify, copy small ones apart ─► memory
-//!                     pure       engine                 a few threads, each with its own extents
-//! ```
-//!
-//! Each thread takes the next extent, starts its read, and works on the oldest of its own that is
-//! done. A large tensor is one allocation, at an address that is congruent to its place in the
-//! file, so that the disk writes straight into it. What reaches the caller was verified, or the
-//! caller asked for it not to be.
+//! A file that is open for loading: its header, its tensors as they are wanted, or a mapping of it.
 
 use std::collections::VecDeque;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 
 use super::checksums::{CHECKSUMS, unseal};
-use super::extent::{EXTENT_BYTES, Extent, extents};
 use super::glance::Glance;
 use super::header::{Header, Tensor};
+use super::loading::Loading;
 use super::save::WINDOWS_MAX;
 use super::structure::{STRUCTURE, Structure};
 use super::tool::{Buffered, Direct, Reader, Tool};
 use super::window::{Segment, WINDOW_BYTES, Windows};
 use crate::codec::checksum::{Combiner, crc32c};
 use crate::error::{Error, Kind, Result};
-use crate::io::{Engine, Pending, Priority};
-use crate::memory::{ALIGNMENT, Block, Buffer, Mapped, Parts};
-use crate::sync::{Mutex, lock};
-use crate::threads::{on_threads, threads_for};
+use crate::io::{Engine, Priority};
+use crate::memory::{Block, Buffer, Mapped};
 use crate::trace;
 
 /// The first read of a file: holds the header of most.
-const FIRST_BYTES: u64 = 64 << 10;
+const FIRST_BYTES: u64 = 128 << 10;
 
-/// Extents of one thread that are read ahead: 32 MiB.
-const AHEAD_MAX: usize = 8;
+/// A file of at most so many bytes is read as a whole at once: a second read would take longer than the
+/// bytes that may not be wanted.
+const WHOLE_BYTES_MAX: u64 = 2 << 20;
 
 /// A file that is open for loading; what its header says is consistent and, if asked, verified.
 pub struct Checkpoint {
@@ -44,6 +33,8 @@ pub struct Checkpoint {
     tool: &'static str,
     header: Header,
     data_start: u64,
+    /// The header, and data that came with it, which need not be read again.
+    front: Block,
     /// Of all bytes in front of the data, to know the file again.
     header_checksum: u32,
     checksums: Option<Vec<u32>>,
@@ -74,10 +65,10 @@ impl Checkpoint {
             None => &Direct,
         };
         let reader = tool.open(engine, path)?;
-        let (bytes, file_len) = read_header(&*reader).map_err(named)?;
-        let data_start = bytes.len() as u64;
+        let (front, data_start, file_len) = read_front(&*reader).map_err(named)?;
+        let bytes = &front[..data_start as usize];
         let header = Header::decode(&bytes[8..], file_len - data_start).map_err(named)?;
-        let checksums = if verify { unseal(&header, &bytes).map_err(named)? } else { None };
+        let checksums = if verify { unseal(&header, bytes).map_err(named)? } else { None };
         let structure = header.metadata.get(STRUCTURE);
         let structure = structure.map(|text| Structure::parse(text, &header)).transpose();
         let structure = structure.map_err(named)?;
@@ -91,7 +82,8 @@ impl Checkpoint {
             tool: tool.name(),
             header,
             data_start,
-            header_checksum: crc32c(&bytes),
+            header_checksum: crc32c(bytes),
+            front,
             checksums,
             structure,
         })
@@ -194,8 +186,17 @@ impl Checkpoint {
         done.map_or(Ok(()), |(tensor, found)| self.judge(tensor, found))
     }
 
+    /// The data that came with the header.
+    pub(super) fn at_hand(&self) -> &[u8] {
+        &self.front[self.data_start as usize..]
+    }
+
+    pub(super) fn reader(&self) -> &dyn Reader {
+        &*self.reader
+    }
+
     /// Whether the checksum of a tensor is the one of the header.
-    fn judge(&self, tensor: usize, found: u32) -> Result<()> {
+    pub(super) fn judge(&self, tensor: usize, found: u32) -> Result<()> {
         let Some(expected) = self.checksums.as_ref().map(|all| all[tensor]) else { return Ok(()) };
         if found == expected {
             return Ok(());
@@ -210,195 +211,24 @@ impl Checkpoint {
     }
 }
 
-/// The bytes in front of the data, and the length of the file.
-fn read_header(reader: &dyn Reader) -> Result<(Vec<u8>, u64)> {
+/// The bytes in front of the data, and maybe some of it; where it starts, and the length of the file.
+fn read_front(reader: &dyn Reader) -> Result<(Block, u64, u64)> {
     let file_len = reader.file_len()?;
-    let read = |range: Range<u64>| -> Result<Block> {
-        let memory = Buffer::zeroed((range.end - range.start) as usize)?;
-        Ok(reader.read(range.start, memory.into(), Priority::Waiting).wait()?)
+    let read = |len: u64| -> Result<Block> {
+        let memory = Buffer::recycled(len as usize)?;
+        Ok(reader.read(0, memory.into(), Priority::Waiting).wait()?)
     };
-    let first = read(0..file_len.min(FIRST_BYTES))?;
-    let Some(length) = first.first_chunk::<8>() else {
+    let first = if file_len <= WHOLE_BYTES_MAX { file_len } else { FIRST_BYTES };
+    let front = read(first)?;
+    let Some(length) = front.first_chunk::<8>() else {
         let why = format!("a file of {file_len} bytes is no checkpoint");
         return Err(Error::new(Kind::Truncated, why));
     };
-    let data_start = Header::data_start(*length, file_len)?;
-    let mut bytes = first[..first.len().min(data_start as usize)].to_vec();
-    if data_start > bytes.len() as u64 {
-        let rest = read(bytes.len() as u64..data_start)?;
-        bytes.extend_from_slice(&rest);
+    let length = *length;
+    let data_start = Header::data_start(length, file_len)?;
+    let front = if data_start > first { read(data_start)? } else { front };
+    if *front.first_chunk::<8>().unwrap_or(&[0; 8]) != length {
+        return Err(Error::new(Kind::Corrupt, "the file was changed while it was opened"));
     }
-    Ok((bytes, file_len))
-}
-
-/// Tensors on their way from a file to memory.
-struct Loading<'a> {
-    checkpoint: &'a Checkpoint,
-    /// What is wanted, in the order of the file.
-    tensors: Vec<usize>,
-    /// Where each was in the caller's order.
-    order: Vec<usize>,
-    places: Vec<Mutex<Place>>,
-    extents: Mutex<VecDeque<Extent>>,
-}
-
-/// Where a tensor goes.
-struct Place {
-    /// Its memory; parts of it are with the engine.
-    memory: Parts,
-    /// Checksums of its chunks, by where they start.
-    checksums: Vec<(u64, u32, u64)>,
-}
-
-/// Reads under way. They are waited for, also when one of them has failed: they end in memory of the
-/// caller's, who may let go of it when a load has returned.
-#[derive(Default)]
-struct Ahead(VecDeque<(Extent, Pending<Block>)>);
-
-impl Drop for Ahead {
-    fn drop(&mut self) {
-        for (_, read) in self.0.drain(..) {
-            let _ = read.wait();
-        }
-    }
-}
-
-impl<'a> Loading<'a> {
-    fn begin(checkpoint: &'a Checkpoint, wanted: Vec<Wanted>) -> Result<Self> {
-        let all = &checkpoint.header.tensors;
-        let mut order: Vec<usize> = (0..wanted.len()).collect();
-        order.sort_by_key(|index| all.get(wanted[*index].tensor).map(|tensor| tensor.range.start));
-        let mut wanted: Vec<_> = wanted.into_iter().map(Some).collect();
-        let mut loading = Self {
-            checkpoint,
-            tensors: Vec::new(),
-            order: order.clone(),
-            places: Vec::new(),
-            extents: Mutex::default(),
-        };
-        for index in order {
-            let Some(Wanted { tensor, into }) = wanted[index].take() else { continue };
-            loading.tensors.push(tensor);
-            let memory = Parts::new(checkpoint.memory_for(tensor, into)?);
-            loading.places.push(Mutex::new(Place { memory, checksums: Vec::new() }));
-        }
-        let tensors: Vec<_> = loading.tensors.iter().map(|index| &all[*index]).collect();
-        let extents = extents(&tensors, checkpoint.data_start);
-        loading.extents = Mutex::new(extents.into());
-        Ok(loading)
-    }
-
-    fn run(self) -> Result<Vec<Block>> {
-        let threads = threads_for(lock(&self.extents).len());
-        on_threads(threads, || self.read_all().inspect_err(|_| lock(&self.extents).clear()))?;
-        self.finish()
-    }
-
-    /// Reads extents until there are none, several ahead, and works on the oldest.
-    fn read_all(&self) -> Result<()> {
-        let mut ahead = Ahead::default();
-        loop {
-            while ahead.0.len() < AHEAD_MAX {
-                let Some((extent, read)) = self.start_next()? else { break };
-                ahead.0.push_back((extent, read));
-            }
-            let Some((extent, read)) = ahead.0.pop_front() else { return Ok(()) };
-            self.take_in(extent, &read.wait()?)?;
-        }
-    }
-
-    fn start_next(&self) -> Result<Option<(Extent, Pending<Block>)>> {
-        let mut extents = lock(&self.extents);
-        let Some(extent) = extents.pop_front() else { return Ok(None) };
-        let (offset, mut memory) = match &extent {
-            // Chunks of a tensor are cut in order, so nobody may come in between.
-            Extent::Chunk { wanted, range } => {
-                let tensor = &self.checkpoint.header.tensors[self.tensors[*wanted]];
-                let len = (range.end - range.start) as usize;
-                let part = lock(&self.places[*wanted]).memory.cut(len);
-                (tensor.range.start + range.start, Block::from(part))
-            }
-            Extent::Packed { range, .. } => {
-                let memory = Buffer::recycled((range.end - range.start) as usize)?;
-                (range.start, memory.into())
-            }
-        };
-        drop(extents);
-        memory.populate();
-        let offset = self.checkpoint.data_start + offset;
-        let read = self.checkpoint.reader.read(offset, memory, Priority::Waiting);
-        Ok(Some((extent, read)))
-    }
-
-    /// Verifies what was read and puts it where it belongs.
-    fn take_in(&self, extent: Extent, read: &Block) -> Result<()> {
-        let verify = self.checkpoint.has_checksums();
-        match extent {
-            Extent::Chunk { wanted, range } if verify => {
-                let checksum = (range.start, crc32c(read), range.end - range.start);
-                lock(&self.places[wanted]).checksums.push(checksum);
-            }
-            Extent::Chunk { .. } => {}
-            Extent::Packed { range, wanted } => {
-                for index in wanted {
-                    let tensor = &self.checkpoint.header.tensors[self.tensors[index]];
-                    let within = |offset: u64| (offset - range.start) as usize;
-                    let bytes = &read[within(tensor.range.start)..within(tensor.range.end)];
-                    if verify {
-                        self.checkpoint.judge(self.tensors[index], crc32c(bytes))?;
-                    }
-                    let mut memory = lock(&self.places[index]).memory.cut(bytes.len());
-                    let only_read = || Error::invalid("can't load into memory that is only read");
-                    memory.as_mut().ok_or_else(only_read)?.copy_from_slice(bytes);
-                }
-            }
-        }
-        Ok(())
-    }
-
-    /// Judges the large tensors and gives all memory back in the caller's order.
-    fn finish(self) -> Result<Vec<Block>> {
-        let mut blocks: Vec<_> = self.order.iter().map(|_| None).collect();
-        let combiner = Combiner::usually(EXTENT_BYTES);
-        let all = self.places.into_iter().zip(self.tensors).zip(self.order);
-        for ((place, tensor), index) in all {
-            let mut place = place.into_inner().unwrap_or_else(PoisonError::into_inner);
-            if !place.checksums.is_empty() {
-                place.checksums.sort_unstable();
-                let found = place
-                    .checksums
-                    .iter()
-                    .fold(0, |found, (_, next, len)| combiner.combine(found, *next, *len));
-                self.checkpoint.judge(tensor, found)?;
-            }
-            let whole = place.memory.join();
-            let in_use = |_| Error::new(Kind::Internal, "a tensor's memory is still in use");
-            blocks[index] = Some(whole.map_err(in_use)?);
-        }
-        Ok(blocks.into_iter().flatten().collect())
-    }
-}
-
-impl Checkpoint {
-    /// Memory for a tensor: the caller's, or new, at an address that suits its place in the file.
-    fn memory_for(&self, index: usize, into: Option<Block>) -> Result<Block> {
-        let Some(tensor) = self.header.tensors.get(index) else {
-            return Err(Error::invalid(format!("the file has no tensor number {index}")));
-        };
-        let len = tensor.len() as usize;
-        match into {
-            Some(block) if block.len() == len => Ok(block),
-            Some(block) => {
-                let message = format!("a tensor of {len} bytes can't be put into {}", block.len());
-                Err(Error::invalid(message).with("tensor", &tensor.name))
-            }
-            None => {
-                let lead = (self.data_start + tensor.range.start) as usize % ALIGNMENT;
-                // Others' files may not align their elements.
-                let aligned = (lead as u64).is_multiple_of(tensor.dtype.bytes());
-                let lead = if aligned { lead } else { 0 };
-                Block::from(Buffer::recycled(lead + len)?).narrow(lead..lead + len)
-            }
-        }
-    }
+    Ok((front, data_start, file_len))
 }

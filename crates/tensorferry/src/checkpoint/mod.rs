@@ -22,6 +22,7 @@
 //! | `save`, `behind` | a save that is waited for, and one that goes on behind its caller |
 //! | `draft`, `turn` | a file beside its name, put in its place whole, in order |
 //! | `load` | a file open for loading |
+//! | `loading` | tensors on their way from it to memory |
 //! | `tool` | direct, buffered, mapped: the ways between a file and memory |
 //!
 //! [`save()`] and [`save_behind`] write, [`Checkpoint`] reads.
@@ -57,6 +58,7 @@ mod feed;
 mod glance;
 mod header;
 mod load;
+mod loading;
 mod save;
 mod structure;
 #[cfg(test)]

@@ -33,6 +33,9 @@ pub trait Reader: Send + Sync {
     /// Bytes in the file.
     fn file_len(&self) -> Result<u64>;
 
+    /// Whether the device itself writes into the memory, and no processor copies.
+    fn is_direct(&self) -> bool;
+
     /// Fills `into` with the bytes at `offset`.
     fn read(&self, offset: u64, into: Block, priority: Priority) -> Pending<Block>;
 }
@@ -109,6 +112,10 @@ impl Reader for Opened {
         self.file.len()
     }
 
+    fn is_direct(&self) -> bool {
+        self.file.is_direct()
+    }
+
     fn read(&self, offset: u64, into: Block, priority: Priority) -> Pending<Block> {
         self.engine.read(&self.file, offset, into, priority)
     }
@@ -117,6 +124,10 @@ impl Reader for Opened {
 impl Reader for Mapping {
     fn file_len(&self) -> Result<u64> {
         Ok(self.len() as u64)
+    }
+
+    fn is_direct(&self) -> bool {
+        false
     }
 
     fn read(&self, offset: u64, mut into: Block, _: Priority) -> Pending<Block> {

@@ -10,8 +10,6 @@
 //!
 //! [`Level`]: super::Level
 
-use std::cell::OnceCell;
-
 use crc_fast::{CrcAlgorithm, Digest};
 
 /// Bytes that are copied before they are checksummed, while they are in the cache.
@@ -65,45 +63,58 @@ pub(crate) fn copy_and_crc32c(into: &mut [u8], from: &[u8]) -> u32 {
 }
 
 /// The checksum of two pieces one after the other, from the checksum of each and the length of the
-/// second. It takes time logarithmic in the length.
+/// second. It takes time logarithmic in the length: microseconds.
 pub fn combine(first: u32, second: u32, second_len: u64) -> u32 {
-    let both = crc_fast::checksum_combine(
-        CrcAlgorithm::Crc32Iscsi,
-        u64::from(first),
-        u64::from(second),
-        second_len,
-    );
-    both as u32
+    product(shift(second_len), first) ^ second
 }
 
 /// [`combine`] for many pieces that mostly have one length: what that length does to a checksum is
-/// worked out once, which makes it a thousand times faster.
+/// worked out once.
 #[derive(Debug, Clone)]
 pub struct Combiner {
     usual_len: u64,
-    /// What becomes of each bit; a checksum is the sum of its bits, and so is what becomes of it.
-    bits: OnceCell<[u32; 32]>,
+    shift: u32,
 }
 
 impl Combiner {
     /// For pieces that mostly have this length.
     pub fn usually(len: u64) -> Self {
-        Self { usual_len: len, bits: OnceCell::new() }
+        Self { usual_len: len, shift: shift(len) }
     }
 
     /// The checksum of two pieces one after the other, as [`combine`] gives it.
     pub fn combine(&self, first: u32, second: u32, second_len: u64) -> u32 {
-        // Nothing becomes of nothing: whoever starts with the checksum of no bytes pays nothing.
-        if first == 0 {
-            return second;
+        if second_len == self.usual_len {
+            return product(self.shift, first) ^ second;
         }
-        if second_len != self.usual_len {
-            return combine(first, second, second_len);
-        }
-        let each = || std::array::from_fn(|bit| combine(1 << bit, 0, second_len));
-        let bits = self.bits.get_or_init(each);
-        (0..32).filter(|bit| first >> bit & 1 == 1).fold(second, |sum, bit| sum ^ bits[bit])
+        combine(first, second, second_len)
     }
+}
+
+/// What so many bytes behind it do to a checksum: x to the power of their bits, modulo the polynomial.
+/// Checksums are polynomials over bits, with the highest power in the lowest bit.
+fn shift(bytes: u64) -> u32 {
+    let (mut power, mut square, mut left) = (1 << 31, 1 << 23, bytes);
+    while left > 0 {
+        if left & 1 == 1 {
+            power = product(square, power);
+        }
+        square = product(square, square);
+        left >>= 1;
+    }
+    power
+}
+
+/// The product of two polynomials modulo that of CRC-32C.
+fn product(a: u32, mut b: u32) -> u32 {
+    let mut sum = 0;
+    for bit in (0..32).rev() {
+        if a >> bit & 1 == 1 {
+            sum ^= b;
+        }
+        b = b >> 1 ^ if b & 1 == 1 { POLYNOMIAL } else { 0 };
+    }
+    sum
 }
 
 /// A checksum of bytes that arrive in pieces.
@@ -185,13 +196,16 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_combiner_agrees_with_combining_one_by_one(
+        fn checksums_are_combined_as_the_library_does_for_any_length(
             first: u32, second: u32, usual in 0u64..1 << 40, other in 0u64..1 << 40,
         ) {
             let combiner = Combiner::usually(usual);
             for len in [usual, other] {
                 for first in [first, 0] {
-                    let expected = combine(first, second, len);
+                    let [a, b] = [first, second].map(u64::from);
+                    let algorithm = CrcAlgorithm::Crc32Iscsi;
+                    let expected = crc_fast::checksum_combine(algorithm, a, b, len) as u32;
+                    prop_assert_eq!(combine(first, second, len), expected);
                     prop_assert_eq!(combiner.combine(first, second, len), expected);
                 }
             }

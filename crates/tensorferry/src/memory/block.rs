@@ -8,7 +8,7 @@ use std::ptr::NonNull;
 use super::buffer::Buffer;
 use super::part::Part;
 use super::pool::Lease;
-use super::populate::populate;
+use super::populate::complete;
 use crate::error::{Error, Result};
 use crate::size::Size;
 
@@ -128,8 +128,28 @@ impl Block {
     /// Makes the pages of memory that is about to be written, here and not in the middle of a
     /// transfer. The content stays.
     pub fn populate(&mut self) {
-        if let Some(bytes) = self.as_mut() {
-            populate(bytes);
+        let (start, len) = (self.start(), self.len());
+        if !self.is_writable() {
+            return;
+        }
+        // SAFETY: this block's own bytes, which may be written to; `&mut self` excludes others.
+        let bytes = unsafe { std::slice::from_raw_parts_mut(start.as_ptr(), len) };
+        match self.buffer() {
+            // SAFETY: they lie in that buffer.
+            Some(buffer) => unsafe { buffer.populate(bytes) },
+            None => {
+                complete(bytes);
+            }
+        }
+    }
+
+    /// The buffer that the bytes lie in, if it is one of ours.
+    pub(super) fn buffer(&self) -> Option<&Buffer> {
+        match &self.owner {
+            Owner::Buffer(buffer) => Some(buffer),
+            Owner::Lease(lease) => Some(lease.buffer()),
+            Owner::Foreign(_) => None,
+            Owner::Part(part) => part.buffer(),
         }
     }
 

@@ -8,6 +8,7 @@ use std::ptr::NonNull;
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
 
 use super::attic;
+use super::populate::{Advised, complete, populate};
 use crate::error::{Error, Kind, Result};
 use crate::size::Size;
 
@@ -18,6 +19,9 @@ pub const ALIGNMENT: usize = 4096;
 /// fault and one TLB entry per 2 MiB instead of 512.
 const MAPPED_MIN: usize = 2 << 20;
 
+/// From this size on, memory that is used again is worth its place in the attic.
+const RECYCLED_MIN: usize = 1 << 20;
+
 /// Aligned, zeroed, owned bytes.
 ///
 /// Allocation failure is an error, never an abort.
@@ -25,6 +29,7 @@ pub struct Buffer {
     start: NonNull<u8>,
     len: usize,
     origin: Origin,
+    advised: Advised,
 }
 
 /// Where the bytes came from, and so how they go back.
@@ -45,38 +50,41 @@ unsafe impl Sync for Buffer {}
 impl Buffer {
     /// `len` zeroed bytes at an address that is a multiple of [`ALIGNMENT`].
     pub fn zeroed(len: usize) -> Result<Self> {
-        let refused =
-            || Error::new(Kind::OutOfMemory, format!("can't allocate {}", Size(len as u64)));
-        let rounded = len.checked_next_multiple_of(ALIGNMENT).ok_or_else(refused)?;
-        let layout = Layout::from_size_align(rounded, ALIGNMENT).map_err(|_| refused())?;
+        if len >= MAPPED_MIN {
+            return Self::mapped(len, Origin::Mapping);
+        }
+        let rounded = len.next_multiple_of(ALIGNMENT);
+        let layout = Layout::from_size_align(rounded, ALIGNMENT).map_err(|_| refused(len))?;
         let (start, origin) = if rounded == 0 {
             (std::ptr::without_provenance_mut(ALIGNMENT), Origin::Nothing)
-        } else if rounded < MAPPED_MIN {
+        } else {
             // SAFETY: the layout has a size above zero.
             (unsafe { alloc_zeroed(layout) }, Origin::Heap(layout))
-        } else {
-            let start = map(rounded).map_err(|error| refused().caused_by(error))?;
-            (start, Origin::Mapping(rounded))
         };
-        let start = NonNull::new(start).ok_or_else(refused)?;
-        Ok(Self { start, len, origin })
+        let start = NonNull::new(start).ok_or_else(|| refused(len))?;
+        Ok(Self { start, len, origin, advised: Advised::default() })
     }
 
     /// `len` bytes for somebody who writes every one of them before reading it: memory that this
     /// process has used before if there is some. What was left in it may turn into zeros at any
     /// moment until it is written to.
     pub(crate) fn recycled(len: usize) -> Result<Self> {
-        if len < MAPPED_MIN {
+        if len < RECYCLED_MIN {
             return Self::zeroed(len);
         }
         if let Some((start, mapped)) = attic::take(len) {
-            return Ok(Self { start, len, origin: Origin::Recycled(mapped) });
+            let origin = Origin::Recycled(mapped);
+            return Ok(Self { start, len, origin, advised: Advised::default() });
         }
-        let mut buffer = Self::zeroed(len)?;
-        if let Origin::Mapping(mapped) = buffer.origin {
-            buffer.origin = Origin::Recycled(mapped);
-        }
-        Ok(buffer)
+        Self::mapped(len, Origin::Recycled)
+    }
+
+    /// A mapping of its own.
+    fn mapped(len: usize, origin: fn(usize) -> Origin) -> Result<Self> {
+        let rounded = len.checked_next_multiple_of(ALIGNMENT).ok_or_else(|| refused(len))?;
+        let start = map(rounded).map_err(|error| refused(len).caused_by(error))?;
+        let start = NonNull::new(start).ok_or_else(|| refused(len))?;
+        Ok(Self { start, len, origin: origin(rounded), advised: Advised::default() })
     }
 
     /// A copy of `bytes`.
@@ -84,6 +92,22 @@ impl Buffer {
         let mut buffer = Self::zeroed(bytes.len())?;
         buffer.copy_from_slice(bytes);
         Ok(buffer)
+    }
+
+    /// Makes the pages of `part`, here and not in the middle of a transfer. The content stays.
+    ///
+    /// # Safety
+    /// `part` is one of this buffer's.
+    pub(super) unsafe fn populate(&self, part: &mut [u8]) {
+        match self.origin {
+            Origin::Mapping(len) | Origin::Recycled(len) => {
+                // SAFETY: a mapping of this length, and the caller's promise.
+                unsafe { populate(part, (self.start, len), &self.advised) };
+            }
+            Origin::Nothing | Origin::Heap(_) => {
+                complete(part);
+            }
+        }
     }
 
     /// Where the bytes are, without borrowing them: for owners that hand out disjoint parts.
@@ -95,6 +119,10 @@ impl Buffer {
     pub fn truncate(&mut self, len: usize) {
         self.len = self.len.min(len);
     }
+}
+
+fn refused(len: usize) -> Error {
+    Error::new(Kind::OutOfMemory, format!("can't allocate {}", Size(len as u64)))
 }
 
 fn map(len: usize) -> rustix::io::Result<*mut u8> {
@@ -154,12 +182,13 @@ mod tests {
 
     #[test]
     fn a_recycled_buffer_comes_back_to_whoever_needs_about_as_much() {
-        // A length that no other test uses.
-        let len = (77 << 20) + 12345;
-        let start = Buffer::recycled(len).unwrap().start();
-        let again = Buffer::recycled(len - 4096).unwrap();
-        assert_eq!((again.start(), again.len()), (start, len - 4096));
-        assert_ne!(Buffer::recycled(len / 2).unwrap().start(), start);
+        // Lengths that no other test uses.
+        for len in [(77 << 20) + 12345, RECYCLED_MIN + 77 * 4096] {
+            let start = Buffer::recycled(len).unwrap().start();
+            let again = Buffer::recycled(len - 4096).unwrap();
+            assert_eq!((again.start(), again.len()), (start, len - 4096));
+            assert_ne!(Buffer::recycled(len / 2).unwrap().start(), start);
+        }
     }
 
     #[test]

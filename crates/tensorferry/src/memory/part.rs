@@ -10,6 +10,7 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 
 use super::block::Block;
+use super::buffer::Buffer;
 
 /// Cuts a block into parts, front to back.
 #[derive(Debug)]
@@ -88,6 +89,11 @@ impl Part {
         // SAFETY: the range lies inside the block, whose memory is writable and alive, and no
         // other part overlaps it; `&mut self` excludes other users of this part.
         Some(unsafe { std::slice::from_raw_parts_mut(self.start.as_ptr(), self.len) })
+    }
+
+    /// The buffer that the bytes lie in, if it is one of ours.
+    pub(super) fn buffer(&self) -> Option<&Buffer> {
+        self.block.buffer()
     }
 
     /// Where the bytes start; valid for as long as this part exists.

@@ -33,6 +33,16 @@ struct Slab {
 impl Pool {
     /// A pool of `slots` buffers of at least `slot_len` bytes each (rounded up to [`ALIGNMENT`]).
     pub fn new(slot_len: usize, slots: usize) -> Result<Self> {
+        Self::over(Buffer::zeroed, slot_len, slots)
+    }
+
+    /// The same in memory that this process has used before, if there is some: for somebody who writes
+    /// every byte before reading it.
+    pub(crate) fn recycled(slot_len: usize, slots: usize) -> Result<Self> {
+        Self::over(Buffer::recycled, slot_len, slots)
+    }
+
+    fn over(make: fn(usize) -> Result<Buffer>, slot_len: usize, slots: usize) -> Result<Self> {
         if slot_len == 0 || slots == 0 {
             return Err(Error::invalid("a pool needs at least one slot of at least one byte"));
         }
@@ -42,7 +52,7 @@ impl Pool {
         };
         let slot_len = slot_len.checked_next_multiple_of(ALIGNMENT).ok_or_else(too_large)?;
         let total = slot_len.checked_mul(slots).ok_or_else(too_large)?;
-        let memory = Buffer::zeroed(total).map_err(|error| too_large().caused_by(error))?;
+        let memory = make(total).map_err(|error| too_large().caused_by(error))?;
         let free = Mutex::new((0..slots).rev().collect());
         Ok(Self(Arc::new(Slab { memory, slot_len, slots, free, returned: Condvar::new() })))
     }
@@ -134,6 +144,18 @@ impl Lease {
     /// Where the bytes are, without borrowing them.
     pub(super) fn start(&self) -> NonNull<u8> {
         self.start
+    }
+
+    /// What it is a part of.
+    pub(super) fn buffer(&self) -> &Buffer {
+        &self.pool.0.memory
+    }
+
+    /// Makes the pages of the bytes, here and not in the middle of a transfer. The content stays.
+    pub(crate) fn populate(&mut self) {
+        let pool = self.pool.clone();
+        // SAFETY: the lease is a part of the pool's buffer.
+        unsafe { pool.0.memory.populate(self) };
     }
 
     /// Forgets all bytes from `len` on, until the buffer goes back.
