@@ -23,6 +23,7 @@ import argparse
 import contextlib
 import importlib
 import json
+import mmap
 import os
 import platform
 import shutil
@@ -246,22 +247,64 @@ def ferry_load_again(bench: Bench) -> None:
 
 
 FIRST_LOAD = """
-import json, sys, time
 import tensorferry, torch
+def work():
+    return tensorferry.load(sys.argv[1])
+"""
+
+# The largest pieces that two threads can make without waiting for each other: a table of pages.
+NEW_MEMORY = """
+import ctypes, mmap, os
+from concurrent.futures import ThreadPoolExecutor
+advice, size, piece = int(sys.argv[1]), int(sys.argv[2]), 2 << 20
+memory = mmap.mmap(-1, size, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+memory.madvise(advice)
+start = ctypes.addressof(ctypes.c_char.from_buffer(memory))
+madvise = ctypes.CDLL(None, use_errno=True).madvise
+populate_write = 23
+def make(at):
+    if madvise(ctypes.c_void_p(start + at), min(piece, size - at), populate_write):
+        raise OSError(ctypes.get_errno(), "can't populate memory")
+threads = ThreadPoolExecutor(len(os.sched_getaffinity(0)))
+list(threads.map(lambda _: None, range(64)))
+def work():
+    list(threads.map(make, range(0, size, piece)))
+"""
+
+TIMED = """
+import json, sys, time
+{prepare}
 cpu, began = time.process_time(), time.perf_counter()
-state = tensorferry.load(sys.argv[1])
-seconds = {"seconds": time.perf_counter() - began, "cpu_seconds": time.process_time() - cpu}
+kept = work()
+seconds = {{"seconds": time.perf_counter() - began, "cpu_seconds": time.process_time() - cpu}}
 print(json.dumps(seconds))
 """
+
+
+def timed_alone(bench: Bench, prepare: str, *arguments: object) -> None:
+    """Times the work that a script prepares, as the first thing that a process does."""
+    command = [sys.executable, "-c", TIMED.format(prepare=prepare), *map(str, arguments)]
+    told = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout
+    bench.measured.update(json.loads(told))
 
 
 @case("ferry.load first")
 def ferry_load_first(bench: Bench) -> None:
     """Ours, as the first thing that a process does: into memory that is new to it, with the start
     of the engine, and without another look at every byte, as fio reads."""
-    command = [sys.executable, "-c", FIRST_LOAD, str(bench.path("ferry"))]
-    told = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout
-    bench.measured.update(json.loads(told))
+    timed_alone(bench, FIRST_LOAD, bench.path("ferry"))
+
+
+@case("memory small")
+def small_pages(bench: Bench) -> None:
+    """As much new memory, and nothing else: what a first load has to wait for at the least."""
+    timed_alone(bench, NEW_MEMORY, mmap.MADV_NOHUGEPAGE, bench.shape[0])
+
+
+@case("memory huge")
+def huge_pages(bench: Bench) -> None:
+    """The same in huge pages."""
+    timed_alone(bench, NEW_MEMORY, mmap.MADV_HUGEPAGE, bench.shape[0])
 
 
 @case("ferry.load mmap")

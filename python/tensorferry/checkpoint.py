@@ -71,23 +71,25 @@ def save(
     one fails; otherwise no call waits, the n-th calls of all ranks for a path belong together, and
     ``complete`` in the report says whether this one was the last.
     """
-    from tensorferry._checkpoint import ranks
+    from tensorferry._checkpoint.ranks.group import Group, check_none, check_tool, group_of
+    from tensorferry._checkpoint.ranks.index import replacing
     from tensorferry.tensor_io import default
 
-    group = ranks.group(rank, world_size)
+    group = group_of(rank, world_size)
     if group is None:
         raise_earlier_failure()
-        ranks.check_none(sharded, replicated)
-        with ranks.replacing(path):
+        check_none(sharded, replicated)
+        with replacing(path):
             return default(tool, goal).save(obj, path, durable=durable, checksum=checksum)
+    from tensorferry._checkpoint.ranks.save import save as save_part
 
-    def prepare() -> tuple[TensorIO, ranks.Group]:
+    def prepare() -> tuple[TensorIO, Group]:
         # What one rank raises here, the others have to learn as any failure of its save.
         raise_earlier_failure()
-        ranks.check_tool(tool)
+        check_tool(tool)
         return default(tool, goal), group.saying(sharded, replicated)
 
-    return ranks.save(prepare, obj, os.fspath(path), group, durable=durable, checksum=checksum)
+    return save_part(prepare, obj, os.fspath(path), group, durable=durable, checksum=checksum)
 
 
 def save_async(
@@ -141,14 +143,16 @@ def load(
     other checkpoint is the same for all ranks, as is one in plain safetensors files with an index
     (``model.safetensors.index.json``).
     """
-    from tensorferry._checkpoint import ranks
+    from tensorferry._checkpoint.ranks.group import group_of
     from tensorferry._checkpoint.tools import LoadOptions
     from tensorferry.tensor_io import default
 
     options = LoadOptions(keys, bool(mmap), verify, map_location)
-    group = ranks.group(rank, world_size)
+    group = group_of(rank, world_size)
     if group is not None:
-        return ranks.load(os.fspath(path), options, rank=group.rank, world_size=group.world_size)
+        from tensorferry._checkpoint.ranks.load import load as load_parts
+
+        return load_parts(os.fspath(path), options, rank=group.rank, world_size=group.world_size)
     return default(tool, "r").load_with(os.fspath(path), options)
 
 

@@ -52,7 +52,7 @@ def processes(request: pytest.FixtureRequest) -> ForkServerContext:
     """Processes that have torch already, and what the module of a test imports."""
     context = multiprocessing.get_context("forkserver")
     name = request.module.__name__
-    context.set_forkserver_preload(["torch", "tensorferry._checkpoint.ranks", name])
+    context.set_forkserver_preload(["torch", "tensorferry._checkpoint.ranks.save", name])
     return context
 
 

@@ -975,10 +975,7 @@ def test_an_index_that_is_replaced_while_it_is_read_is_read_again(
     old = index.read(saved.as_posix())
     save_all([{"step": 2}] * 2, saved)
     answers = [old]
-    real = load.__globals__["read"]
-    monkeypatch.setitem(
-        load.__globals__, "read", lambda path: answers.pop() if answers else real(path)
-    )
+    monkeypatch.setattr(load, "read", lambda path: answers.pop() if answers else index.read(path))
     assert ferry.load(saved) == {"step": 2}
 
 

@@ -58,9 +58,9 @@ def load(path: str, options: LoadOptions) -> Any:
     """Loads as what the file is."""
     found = recognise(path)
     if found == "index":
-        from tensorferry._checkpoint import ranks
+        from tensorferry._checkpoint.ranks.load import load as load_parts
 
-        return ranks.load(path, options, rank=0, world_size=1)
+        return load_parts(path, options, rank=0, world_size=1)
     if found == "safetensors":
         return load_core(path, options)
     return TOOLS[found].load(path, options)

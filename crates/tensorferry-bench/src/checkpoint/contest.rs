@@ -120,6 +120,8 @@ pub(super) const CONTESTS: [Contest; 6] = [
             fio("fio, direct read", Pass::Read),
             fio("fio, as it comes", Pass::ReadAsItComes),
             fio("fio, into new memory", Pass::ReadIntoNew),
+            python("new memory, small pages", "memory small"),
+            python("new memory, huge pages", "memory huge"),
             essential("torch.load", "torch.load"),
             python("safetensors", "safetensors.load_file"),
             python("safetensors, pread", "safetensors.load_file pread"),

@@ -7,12 +7,14 @@
 use std::ops::Range;
 
 use super::header::Tensor;
+use crate::memory::ALIGNMENT;
 
 /// From this size on, a tensor is read by itself.
 const LARGE_BYTES: u64 = 1 << 20;
 
-/// Bytes in a chunk of a large tensor, and at most in an extent of small ones.
-pub(super) const EXTENT_BYTES: u64 = 1 << 20;
+/// Bytes in a chunk of a large tensor, and at most in an extent of small ones. As much memory as one of
+/// the kernel's page tables describes: two threads that make pages of one table wait for each other.
+pub(super) const EXTENT_BYTES: u64 = 2 << 20;
 
 /// Bytes between two small tensors that are read along rather than stepped over.
 const GAP_BYTES_MAX: u64 = 64 << 10;
@@ -26,8 +28,10 @@ pub(super) enum Extent {
     Packed { range: Range<u64>, wanted: Vec<usize> },
 }
 
-/// Cuts what is wanted, given in the order of the file. Chunks of a tensor come in order, and end
-/// where the file's offset is a multiple of their size; `data_start` is where the data starts in it.
+/// Cuts what is wanted, given in the order of the file; `data_start` is where the data starts in it. Chunks
+/// of a tensor come in order. They end where the tensor's memory is a multiple of their size, if that
+/// starts at one and lies within its first page as the tensor does in the file: so they also end between
+/// two pages of the file.
 pub(super) fn extents(tensors: &[&Tensor], data_start: u64) -> Vec<Extent> {
     let mut extents: Vec<Extent> = Vec::new();
     for (wanted, tensor) in tensors.iter().enumerate() {
@@ -41,10 +45,10 @@ pub(super) fn extents(tensors: &[&Tensor], data_start: u64) -> Vec<Extent> {
 }
 
 fn chunks(extents: &mut Vec<Extent>, wanted: usize, tensor: &Tensor, data_start: u64) {
+    let lead = (data_start + tensor.range.start) % ALIGNMENT as u64;
     let mut start = 0;
     while start < tensor.len() {
-        let offset = data_start + tensor.range.start + start;
-        let end = (start + EXTENT_BYTES - offset % EXTENT_BYTES).min(tensor.len());
+        let end = (start + EXTENT_BYTES - (lead + start) % EXTENT_BYTES).min(tensor.len());
         extents.push(Extent::Chunk { wanted, range: start..end });
         start = end;
     }
@@ -94,7 +98,9 @@ mod tests {
                         prop_assert!(range.end - range.start <= EXTENT_BYTES);
                         let end = data_start + wanted[index].range.start + range.end;
                         let last = range.end == wanted[index].len();
-                        prop_assert!(last || end.is_multiple_of(EXTENT_BYTES));
+                        prop_assert!(last || end.is_multiple_of(ALIGNMENT as u64));
+                        let lead = (data_start + wanted[index].range.start) % ALIGNMENT as u64;
+                        prop_assert!(last || (lead + range.end).is_multiple_of(EXTENT_BYTES));
                         seen[index] = range.end;
                     }
                     Extent::Packed { range, wanted: members } => {

@@ -232,3 +232,44 @@ fn read_front(reader: &dyn Reader) -> Result<(Block, u64, u64)> {
     }
     Ok((front, data_start, file_len))
 }
+
+#[cfg(test)]
+#[cfg(not(loom))]
+mod tests {
+    use std::sync::atomic::{AtomicU64, Ordering};
+
+    use super::*;
+    use crate::io::Pending;
+
+    /// A file whose header is said to be a byte longer each time it is read.
+    struct Changing(AtomicU64);
+
+    impl Reader for Changing {
+        fn file_len(&self) -> Result<u64> {
+            Ok(4 * WHOLE_BYTES_MAX)
+        }
+
+        fn is_direct(&self) -> bool {
+            false
+        }
+
+        fn read(&self, _: u64, mut into: Block, _: Priority) -> Pending<Block> {
+            let length = self.0.fetch_add(1, Ordering::Relaxed);
+            into.as_mut().unwrap()[..8].copy_from_slice(&length.to_le_bytes());
+            Pending::ready(Ok(into))
+        }
+    }
+
+    #[test]
+    fn a_long_header_that_changes_between_two_reads_is_noticed() {
+        let error = read_front(&Changing(AtomicU64::new(2 * FIRST_BYTES))).unwrap_err();
+        assert_eq!(error.kind(), Kind::Corrupt);
+        assert!(error.to_string().contains("changed while it was opened"), "{error}");
+    }
+
+    #[test]
+    fn a_short_header_is_read_once() {
+        let (front, data_start, _) = read_front(&Changing(AtomicU64::new(1000))).unwrap();
+        assert_eq!((front.len() as u64, data_start), (FIRST_BYTES, 1008));
+    }
+}

@@ -47,7 +47,7 @@ pub(crate) use local::is_local;
 pub use mapped::{Advice, Mapped};
 pub use part::{Part, Parts};
 pub use pool::{Lease, Pool};
-pub(crate) use populate::{complete, huge_pages_pay};
+pub(crate) use populate::complete;
 pub(crate) use process::process_id;
 pub(crate) use region::overlap;
 pub use region::{Reading, Region, Writing};

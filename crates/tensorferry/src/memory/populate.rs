@@ -28,9 +28,6 @@ const MEASURED_BYTES_MIN: usize = 1 << 20;
 /// Pages made at this speed are good enough not to look further, in nanoseconds a MiB: 4 GB/s.
 const FINE_NS: f64 = 250_000.0;
 
-/// Pages that are found at this speed were there before: 50 GB/s.
-const THERE_NS: f64 = 20_000.0;
-
 /// How many bytes use the better size before the other one is tried again.
 const LOOK_AGAIN_BYTES: usize = 1 << 30;
 
@@ -52,22 +49,17 @@ struct Costs {
 static COSTS: Mutex<Costs> = Mutex::new(Costs { huge: None, small: None, since_look: 0 });
 
 impl Costs {
-    /// The size that is believed to be made faster.
-    fn better(&self) -> Pages {
-        match (self.huge, self.small) {
-            (None, _) => Pages::Huge,
-            (Some(huge), _) if huge <= FINE_NS => Pages::Huge,
+    /// The size for the next `bytes`: the one that is believed to be made faster, or a look at the other.
+    fn choose(&mut self, bytes: usize) -> Pages {
+        self.since_look = self.since_look.saturating_add(bytes);
+        let better = match (self.huge, self.small) {
+            (None, _) => return Pages::Huge,
+            (Some(huge), _) if huge <= FINE_NS => return Pages::Huge,
+            (Some(_), None) => return Pages::Small,
             (Some(huge), Some(small)) if huge <= small => Pages::Huge,
             _ => Pages::Small,
-        }
-    }
-
-    /// The size for the next `bytes`: the better one, or a look at the other.
-    fn choose(&mut self, bytes: usize) -> Pages {
-        let better = self.better();
-        self.since_look = self.since_look.saturating_add(bytes);
-        let is_settled = self.huge.is_none_or(|huge| huge <= FINE_NS) || self.small.is_none();
-        if is_settled || self.since_look < LOOK_AGAIN_BYTES {
+        };
+        if self.since_look < LOOK_AGAIN_BYTES {
             return better;
         }
         self.since_look = 0;
@@ -75,9 +67,6 @@ impl Costs {
     }
 
     fn learn(&mut self, pages: Pages, ns: f64) {
-        if ns < THERE_NS {
-            return;
-        }
         let cost = if pages == Pages::Huge { &mut self.huge } else { &mut self.small };
         *cost = Some(cost.map_or(ns, |cost| f64::midpoint(cost, ns)));
     }
@@ -85,11 +74,6 @@ impl Costs {
 
 fn costs() -> MutexGuard<'static, Costs> {
     COSTS.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// Whether memory comes in huge pages here, as far as is known: they are made no slower than small ones.
-pub(crate) fn huge_pages_pay() -> bool {
-    costs().better() == Pages::Huge
 }
 
 /// What the kernel was told about the pages of a mapping.
@@ -125,29 +109,64 @@ pub(super) unsafe fn populate(
     (start, len): (NonNull<u8>, usize),
     advised: &Advised,
 ) {
-    let pages = costs().choose(part.len());
+    let bytes = part.len();
+    let Some(missing) = Missing::of(part) else { return };
+    let pages = costs().choose(bytes);
     let began = Instant::now();
     // SAFETY: the caller's promise.
     unsafe { advised.tell(start, len, pages) };
-    if complete(part) && part.len() >= MEASURED_BYTES_MIN {
-        let ns = began.elapsed().as_nanos() as f64 / (part.len() as f64 / f64::from(1 << 20));
+    if missing.make() && bytes >= MEASURED_BYTES_MIN {
+        let ns = began.elapsed().as_nanos() as f64 / (bytes as f64 / f64::from(1 << 20));
         costs().learn(pages, ns);
     }
 }
 
-/// Makes the pages of `memory` that are missing, of whatever size; whether the kernel could.
-pub(crate) fn complete(memory: &mut [u8]) -> bool {
-    let range = memory.as_mut_ptr_range();
-    let start = (range.start as usize).next_multiple_of(ALIGNMENT);
-    let end = range.end as usize / ALIGNMENT * ALIGNMENT;
-    let len = end.saturating_sub(start);
-    if len == 0 {
-        return true;
+/// Makes the pages of `memory` that are missing, of whatever size.
+pub(crate) fn complete(memory: &mut [u8]) {
+    if let Some(missing) = Missing::of(memory) {
+        missing.make();
     }
-    let start = memory.as_mut_ptr().wrapping_add(start - range.start as usize);
-    // SAFETY: whole pages of memory that is borrowed for writing. The advice does not change what it
-    // contains.
-    unsafe { madvise(start.cast(), len, Advice::LinuxPopulateWrite) }.is_ok()
+}
+
+/// Whole pages of memory, not all of which are there.
+struct Missing<'a>(&'a mut [u8]);
+
+impl<'a> Missing<'a> {
+    /// `None` if all are there. To ask takes microseconds, to make pages that are there takes as long as
+    /// copying them.
+    fn of(memory: &'a mut [u8]) -> Option<Self> {
+        let start = memory.as_ptr().addr();
+        let front = (start.next_multiple_of(ALIGNMENT) - start).min(memory.len());
+        let len = (memory.len() - front) / ALIGNMENT * ALIGNMENT;
+        let pages = &mut memory[front..front + len];
+        (!pages.chunks(ASKED_BYTES).all(is_there)).then_some(Self(pages))
+    }
+
+    /// Whether the kernel could.
+    fn make(self) -> bool {
+        let Self(pages) = self;
+        // SAFETY: whole pages of memory that is borrowed for writing. The advice does not change what it
+        // contains.
+        let made =
+            unsafe { madvise(pages.as_mut_ptr().cast(), pages.len(), Advice::LinuxPopulateWrite) };
+        made.is_ok()
+    }
+}
+
+/// Bytes about which the kernel is asked at once: two MiB.
+const ASKED_BYTES: usize = ASKED_PAGES * ALIGNMENT;
+const ASKED_PAGES: usize = 512;
+
+/// Whether every page of at most [`ASKED_BYTES`] is there, which start at a page's border.
+fn is_there(memory: &[u8]) -> bool {
+    let mut found = [0u8; ASKED_PAGES];
+    let start = memory.as_ptr().cast_mut().cast();
+    // SAFETY: the kernel looks at its tables of these pages only, and writes a byte for each: pages are
+    // no smaller than `ALIGNMENT`, so there is room for them.
+    let failed = unsafe { libc::mincore(start, memory.len(), found.as_mut_ptr()) };
+    let pages = memory.len().div_ceil(rustix::param::page_size());
+    // Only the lowest bit is defined.
+    failed == 0 && found[..pages].iter().all(|page| page & 1 == 1)
 }
 
 #[cfg(test)]
@@ -170,6 +189,19 @@ mod tests {
         complete(memory.as_mut().unwrap());
         complete(&mut memory.as_mut().unwrap()[100..]);
         assert_eq!(memory.iter().map(|byte| u64::from(*byte)).sum::<u64>(), 7);
+    }
+
+    #[test]
+    fn only_pages_that_are_missing_are_made() {
+        let mut memory = Buffer::zeroed(5 << 20).unwrap();
+        assert!(Missing::of(&mut memory).is_some_and(Missing::make));
+        assert!(Missing::of(&mut memory).is_none());
+        assert!(Missing::of(&mut memory[100..4000]).is_none(), "less than a page");
+        let last = memory.last_chunk_mut::<ALIGNMENT>().unwrap();
+        // SAFETY: a page of the buffer, which is zeros again when it is touched next.
+        let taken = unsafe { madvise(last.as_mut_ptr().cast(), ALIGNMENT, Advice::LinuxDontNeed) };
+        taken.unwrap();
+        assert!(Missing::of(&mut memory).is_some());
     }
 
     #[test]

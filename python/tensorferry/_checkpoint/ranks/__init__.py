@@ -41,11 +41,6 @@ path. Whoever can't make an index, though the files of all ranks are there, remo
 else makes it any more. While it decides, it holds the claim on them, and where nothing can be
 claimed it leaves them. What a killed job, or one of which a rank has failed earlier, leaves behind
 is named by no index, and is never read.
+
+Nothing is imported here: most processes load and save without ranks, and would wait for it.
 """
-
-from tensorferry._checkpoint.ranks.group import Group, check_none, check_tool, group
-from tensorferry._checkpoint.ranks.index import replacing
-from tensorferry._checkpoint.ranks.load import load
-from tensorferry._checkpoint.ranks.save import save
-
-__all__ = ["Group", "check_none", "check_tool", "group", "load", "replacing", "save"]

@@ -34,7 +34,7 @@ class Group:
         return replace(self, sharded=_dims(sharded), replicated=_patterns(replicated))
 
 
-def group(rank: int | None, world_size: int | None) -> Group | None:
+def group_of(rank: int | None, world_size: int | None) -> Group | None:
     """Judges who a caller is; None for one without ranks."""
     if rank is None and world_size is None:
         return None
