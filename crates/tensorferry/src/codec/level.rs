@@ -15,8 +15,6 @@ pub enum Level {
     ///
     /// Older AVX-512 processors can't compress 16-bit elements and lower their clock when they
     /// use the wide registers, so they stay at AVX2.
-    ///
-    /// The kernels of this level were tested under emulation only, and never timed on hardware.
     Avx512,
 }
 
