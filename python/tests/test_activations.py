@@ -743,6 +743,8 @@ def test_the_disk_is_shared_with_the_other_paths_by_priority(tmp_path: Path) -> 
     before = {op: io_bytes(op) for op in ("write", "read")}
     with offload:
         loss = mlp()(torch.randn(512, 256)).square().mean()
+    # What backward uses before it has left is written in part, and not stored.
+    wait_until_stored(offload)
     ferry.save({"weight": torch.ones(1000)}, tmp_path / "model")
     loss.backward()
 
@@ -752,8 +754,7 @@ def test_the_disk_is_shared_with_the_other_paths_by_priority(tmp_path: Path) -> 
     last = offload.report().last
     assert last is not None
     written, read = moved("write"), moved("read")
-    # A tensor that backward uses before it has left is written in part, and not stored.
-    assert 0 < last.stored_bytes <= written["offload"] <= last.saved_bytes
+    assert written["offload"] == last.stored_bytes > 0, "what makes room comes after reads"
     assert written["waiting"] >= 4000, "a save that somebody waits for does not, on the same engine"
     assert read["waiting"] + read["prefetch"] == last.read_bytes > 0
     assert written["background"] == read["background"] == read["offload"] == 0
