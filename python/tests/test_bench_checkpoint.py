@@ -67,7 +67,10 @@ def test_the_worker_says_where_files_go_and_which_versions_are_here(worker: Work
 @pytest.mark.parametrize(
     ("save", "loads"),
     [
-        ("ferry.save", ["ferry.load", "ferry.load mmap"]),
+        (
+            "ferry.save",
+            ["ferry.load", "ferry.load mmap", "ferry.load again", "ferry.load first"],
+        ),
         ("torch.save", ["torch.load", "torch.load mmap"]),
         ("safetensors.save_file", ["safetensors.load_file", "safetensors.load_file pread"]),
         ("dcp.save", ["dcp.load"]),
@@ -109,8 +112,8 @@ def test_a_loop_is_counted_alone_and_during_a_save(worker: Worker) -> None:
         assert answer["seconds"] > 0
 
 
-@pytest.mark.parametrize("case", ["copy_", "clone"])
-def test_copies_are_timed(worker: Worker, case: str) -> None:
+@pytest.mark.parametrize("case", ["copy_", "clone", "memory small", "memory huge"])
+def test_copies_and_new_memory_are_timed(worker: Worker, case: str) -> None:
     assert worker.ask(case)["seconds"] > 0
 
 
