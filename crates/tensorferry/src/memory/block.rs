@@ -137,9 +137,7 @@ impl Block {
         match self.buffer() {
             // SAFETY: they lie in that buffer.
             Some(buffer) => unsafe { buffer.populate(bytes) },
-            None => {
-                complete(bytes);
-            }
+            None => complete(bytes),
         }
     }
 

@@ -104,9 +104,7 @@ impl Buffer {
                 // SAFETY: a mapping of this length, and the caller's promise.
                 unsafe { populate(part, (self.start, len), &self.advised) };
             }
-            Origin::Nothing | Origin::Heap(_) => {
-                complete(part);
-            }
+            Origin::Nothing | Origin::Heap(_) => complete(part),
         }
     }
 
