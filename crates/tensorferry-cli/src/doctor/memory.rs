@@ -4,8 +4,8 @@ use std::fs;
 
 use rustix::process::{Resource, getrlimit};
 use tensorferry::Size;
+use tensorferry::memory::Headroom;
 
-use super::cgroup;
 use super::finding::{Finding, Status};
 
 /// The bit of `CAP_IPC_LOCK` in a capability set.
@@ -14,17 +14,16 @@ const IPC_LOCK: u32 = 14;
 const LOCK_ENOUGH: u64 = 64 << 20;
 
 pub(super) fn probe_size() -> Finding {
-    let table = fs::read_to_string("/proc/meminfo").unwrap_or_default();
-    describe_size(&table, cgroup::memory_limit())
+    describe_size(Headroom::now())
 }
 
-fn describe_size(meminfo: &str, limit: Option<u64>) -> Finding {
-    let Some(total) = field(meminfo, "MemTotal:") else {
+fn describe_size(headroom: Option<Headroom>) -> Finding {
+    let Some(headroom) = headroom else {
         return Finding::new("memory", Status::Error, "unknown")
             .means("/proc/meminfo can't be read, so how much there is stays unknown.");
     };
-    let available = field(meminfo, "MemAvailable:").unwrap_or(total);
-    let usable = limit.map_or(total, |limit| limit.min(total));
+    let Headroom { total, limit, available } = headroom;
+    let usable = headroom.usable();
     let bounded = usable < total;
     let value = if bounded {
         format!("{} by control group, of {}", Size(usable), Size(total))
@@ -42,12 +41,6 @@ fn describe_size(meminfo: &str, limit: Option<u64>) -> Finding {
     } else {
         finding
     }
-}
-
-/// The bytes in a line such as `MemTotal:  24 kB`.
-fn field(meminfo: &str, name: &str) -> Option<u64> {
-    let line = meminfo.lines().find_map(|line| line.strip_prefix(name))?;
-    line.trim().strip_suffix(" kB")?.parse::<u64>().ok()?.checked_mul(1024)
 }
 
 pub(super) fn probe_lock() -> Finding {
@@ -106,11 +99,13 @@ fn describe_huge_pages(text: Option<&str>) -> Finding {
 mod tests {
     use super::*;
 
-    const MEMINFO: &str = "MemTotal: 8388608 kB\nMemFree: 1 kB\nMemAvailable:  4194304 kB\n";
+    fn described(limit: Option<u64>) -> Finding {
+        describe_size(Some(Headroom { total: 8 << 30, limit, available: 4 << 30 }))
+    }
 
     #[test]
     fn memory_is_what_the_control_group_allows() {
-        let finding = describe_size(MEMINFO, Some(2 << 30));
+        let finding = described(Some(2 << 30));
         assert_eq!(finding.value, "2 GiB by control group, of 8 GiB");
         assert_eq!(finding.status, Status::Limited);
     }
@@ -118,7 +113,7 @@ mod tests {
     #[test]
     fn a_limit_above_the_machines_memory_limits_nothing() {
         for limit in [None, Some(64 << 30)] {
-            let finding = describe_size(MEMINFO, limit);
+            let finding = described(limit);
             assert_eq!(finding.value, "8 GiB, 4 GiB available");
             assert_eq!((finding.status, finding.remedy), (Status::Ok, None));
         }
@@ -126,9 +121,7 @@ mod tests {
 
     #[test]
     fn unreadable_memory_is_an_error_and_not_a_guess() {
-        for table in ["", "MemTotal: x kB", "MemTotal: 18446744073709551615 kB"] {
-            assert_eq!(describe_size(table, None).status, Status::Error, "{table}");
-        }
+        assert_eq!(describe_size(None).status, Status::Error);
     }
 
     #[test]

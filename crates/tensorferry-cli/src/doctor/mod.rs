@@ -6,7 +6,6 @@
 //! made-up readings. [`text`] and serde show a [`Report`] and never look at the machine.
 
 mod accelerator;
-mod cgroup;
 mod cluster;
 mod cpu;
 mod finding;
