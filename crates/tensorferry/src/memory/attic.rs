@@ -250,16 +250,20 @@ mod tests {
         let now = Instant::now();
         let kept = || {
             let ages = [None, Some(6), Some(5), Some(1)].into_iter().zip(1..);
-            ages.map(|(age, pages)| mapping(pages, age.map(|age: u32| now - age * SECOND)))
+            ages.map(|(age, pages)| {
+                mapping(pages, age.and_then(|age: u32| now.checked_sub(age * SECOND)))
+            })
         };
         for (oldest, due, stay) in
-            [(Some(now - 4 * SECOND), vec![2, 3], vec![1, 4]), (None, vec![2, 3, 4], vec![1])]
+            [(now.checked_sub(4 * SECOND), vec![2, 3], vec![1, 4]), (None, vec![2, 3, 4], vec![1])]
         {
             let mut attic = attic_of(kept());
             let mut taken = attic.take_due(oldest).unwrap();
             assert_eq!(taken.iter().map(|mapping| mapping.len >> 12).collect::<Vec<_>>(), due);
             assert_eq!(lengths(&attic), stay);
-            taken.iter_mut().for_each(|mapping| mapping.warm_since = None);
+            for mapping in &mut taken {
+                mapping.warm_since = None;
+            }
             attic.put_back(taken);
             assert_eq!(lengths(&attic), [1, 2, 3, 4]);
         }

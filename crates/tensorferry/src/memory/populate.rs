@@ -4,10 +4,11 @@
 //! transfer, by the one thread that starts it. Whoever is about to use a range makes its pages
 //! first, on its own thread.
 //!
-//! Huge pages are made some ten times faster than small ones, as a rule. In a virtual machine that
-//! gives its free memory back to the host it can be the other way round, because it is the large
-//! free ranges that were given back. So both are timed, and the better one is used until it is time
-//! to look again.
+//! Huge pages are made twice as fast as small ones or better, as a rule. In a virtual machine it can be
+//! the other way round: a page that its host has yet to find takes ten times as long, and it is the
+//! large free ranges that nobody has used. Pages of either kind lie together. So huge pages are made
+//! as long as that is fast. Behind one that was slow small ones are made for a while, and then there is
+//! one look: if it is slow again, the next while is twice as long.
 //!
 //! The kernel is told about a mapping as a whole, and only when the choice has changed: advice waits
 //! until nobody makes pages in the process any more, and makes others wait behind it. Told range by
@@ -28,8 +29,9 @@ const MEASURED_BYTES_MIN: usize = 1 << 20;
 /// Pages made at this speed are good enough not to look further, in nanoseconds a MiB: 4 GB/s.
 const FINE_NS: f64 = 250_000.0;
 
-/// How many bytes use the better size before the other one is tried again.
-const LOOK_AGAIN_BYTES: usize = 1 << 30;
+/// How many bytes are made in small pages behind huge ones that were slow, at first and at most.
+const WHILE_BYTES_MIN: usize = 16 << 20;
+const WHILE_BYTES_MAX: usize = 1 << 30;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Pages {
@@ -37,43 +39,72 @@ enum Pages {
     Small,
 }
 
-/// What making pages has cost lately, in nanoseconds a MiB.
+/// Which pages are made.
 #[derive(Debug)]
-struct Costs {
-    huge: Option<f64>,
-    small: Option<f64>,
-    /// Bytes since the other size was tried.
-    since_look: usize,
+struct Choice {
+    state: State,
+    /// What small ones have cost lately, in nanoseconds a MiB.
+    small_ns: Option<f64>,
+    /// How long the next while is.
+    while_bytes: usize,
 }
 
-static COSTS: Mutex<Costs> = Mutex::new(Costs { huge: None, small: None, since_look: 0 });
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum State {
+    /// Huge ones: the last one was fast.
+    Huge,
+    /// Small ones, for so many bytes.
+    Small { left: usize },
+    /// Somebody makes huge ones to see, all others small ones.
+    Look,
+}
 
-impl Costs {
-    /// The size for the next `bytes`: the one that is believed to be made faster, or a look at the other.
-    fn choose(&mut self, bytes: usize) -> Pages {
-        self.since_look = self.since_look.saturating_add(bytes);
-        let better = match (self.huge, self.small) {
-            (None, _) => return Pages::Huge,
-            (Some(huge), _) if huge <= FINE_NS => return Pages::Huge,
-            (Some(_), None) => return Pages::Small,
-            (Some(huge), Some(small)) if huge <= small => Pages::Huge,
-            _ => Pages::Small,
-        };
-        if self.since_look < LOOK_AGAIN_BYTES {
-            return better;
+static CHOICE: Mutex<Choice> = Mutex::new(Choice::new());
+
+impl Choice {
+    const fn new() -> Self {
+        Self { state: State::Huge, small_ns: None, while_bytes: WHILE_BYTES_MIN }
+    }
+
+    /// The pages for the next `bytes`, whose cost will be told if they are enough to tell something.
+    fn next(&mut self, bytes: usize) -> Pages {
+        match &mut self.state {
+            State::Huge => Pages::Huge,
+            State::Small { left: 0 } if bytes >= MEASURED_BYTES_MIN => {
+                self.state = State::Look;
+                Pages::Huge
+            }
+            State::Small { left } => {
+                *left = left.saturating_sub(bytes);
+                Pages::Small
+            }
+            State::Look => Pages::Small,
         }
-        self.since_look = 0;
-        if better == Pages::Huge { Pages::Small } else { Pages::Huge }
     }
 
+    /// Takes in what pages have cost, in nanoseconds a MiB.
     fn learn(&mut self, pages: Pages, ns: f64) {
-        let cost = if pages == Pages::Huge { &mut self.huge } else { &mut self.small };
-        *cost = Some(cost.map_or(ns, |cost| f64::midpoint(cost, ns)));
+        let fast = ns <= FINE_NS || self.small_ns.is_some_and(|small| ns <= small);
+        match (pages, self.state) {
+            (Pages::Small, _) => {
+                self.small_ns = Some(self.small_ns.map_or(ns, |small| f64::midpoint(small, ns)));
+            }
+            (Pages::Huge, _) if fast => {
+                self.state = State::Huge;
+                self.while_bytes = WHILE_BYTES_MIN;
+            }
+            (Pages::Huge, State::Huge | State::Look) => {
+                self.state = State::Small { left: self.while_bytes };
+                self.while_bytes = (2 * self.while_bytes).min(WHILE_BYTES_MAX);
+            }
+            // Begun before it was known.
+            (Pages::Huge, State::Small { .. }) => {}
+        }
     }
 }
 
-fn costs() -> MutexGuard<'static, Costs> {
-    COSTS.lock().unwrap_or_else(PoisonError::into_inner)
+fn choice() -> MutexGuard<'static, Choice> {
+    CHOICE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// What the kernel was told about the pages of a mapping.
@@ -111,13 +142,13 @@ pub(super) unsafe fn populate(
 ) {
     let bytes = part.len();
     let Some(missing) = Missing::of(part) else { return };
-    let pages = costs().choose(bytes);
+    let pages = choice().next(bytes);
     let began = Instant::now();
     // SAFETY: the caller's promise.
     unsafe { advised.tell(start, len, pages) };
     if missing.make() && bytes >= MEASURED_BYTES_MIN {
         let ns = began.elapsed().as_nanos() as f64 / (bytes as f64 / f64::from(1 << 20));
-        costs().learn(pages, ns);
+        choice().learn(pages, ns);
     }
 }
 
@@ -227,25 +258,62 @@ mod tests {
         assert_eq!(flags(), (false, true), "it was told so before, for all we know");
     }
 
-    #[test]
-    fn the_cheaper_pages_are_used_and_the_others_looked_at_again() {
-        let mut costs = Costs { huge: None, small: None, since_look: 0 };
-        let cost = |pages| if pages == Pages::Huge { 3e6 } else { 5e5 };
+    /// How many of so many chunks of 2 MiB are made in huge pages, of which `is_slow` says which are slow.
+    fn huge_of(chunks: u32, mut is_slow: impl FnMut(u32) -> bool) -> u32 {
+        let mut choice = Choice::new();
         let mut huge = 0;
-        for _ in 0..1000 {
-            let pages = costs.choose(LOOK_AGAIN_BYTES / 100);
-            costs.learn(pages, cost(pages));
+        for chunk in 0..chunks {
+            let pages = choice.next(2 << 20);
             huge += u32::from(pages == Pages::Huge);
+            let ns = match pages {
+                Pages::Small => 3e5,
+                Pages::Huge if is_slow(chunk) => 2e6,
+                Pages::Huge => 1.2e5,
+            };
+            choice.learn(pages, ns);
         }
-        assert!((2..=11).contains(&huge), "{huge}");
+        huge
     }
 
     #[test]
     fn fast_huge_pages_are_never_left() {
-        let mut costs = Costs { huge: None, small: None, since_look: 0 };
-        for _ in 0..1000 {
-            assert_eq!(costs.choose(LOOK_AGAIN_BYTES / 10), Pages::Huge);
-            costs.learn(Pages::Huge, 1e5);
+        assert_eq!(huge_of(1000, |_| false), 1000);
+    }
+
+    #[test]
+    fn slow_ones_are_looked_at_ever_more_rarely() {
+        assert_eq!(huge_of(512, |_| true), 7);
+        assert!((12..=15).contains(&huge_of(512 * 8, |_| true)), "a look for each GiB");
+    }
+
+    #[test]
+    fn a_slow_one_among_fast_ones_costs_one_while() {
+        assert_eq!(huge_of(1000, |chunk| chunk == 100), 1000 - 8);
+        assert_eq!(huge_of(1000, |chunk| chunk % 100 == 0), 1000 - 10 * 8);
+    }
+
+    #[test]
+    fn huge_ones_are_left_only_for_something_better() {
+        let mut choice = Choice::new();
+        let mut huge = 0;
+        for _ in 0..100 {
+            let pages = choice.next(2 << 20);
+            huge += u32::from(pages == Pages::Huge);
+            choice.learn(pages, if pages == Pages::Huge { 1.9e6 } else { 2e6 });
         }
+        assert_eq!(huge, 100 - 8);
+    }
+
+    #[test]
+    fn there_is_one_look_at_a_time_and_never_with_a_range_that_tells_nothing() {
+        let mut choice = Choice::new();
+        let first = [choice.next(2 << 20), choice.next(2 << 20)];
+        assert_eq!(first, [Pages::Huge; 2]);
+        choice.learn(Pages::Huge, 2e6);
+        choice.learn(Pages::Huge, 2e6);
+        assert_eq!(choice.state, State::Small { left: WHILE_BYTES_MIN });
+        assert_eq!(choice.next(WHILE_BYTES_MIN), Pages::Small);
+        assert_eq!(choice.next(MEASURED_BYTES_MIN - 1), Pages::Small);
+        assert_eq!([choice.next(2 << 20), choice.next(2 << 20)], [Pages::Huge, Pages::Small]);
     }
 }
