@@ -8,7 +8,7 @@
 //! the other way round: a page that its host has yet to find takes ten times as long, and it is the
 //! large free ranges that nobody has used. Pages of either kind lie together. So huge pages are made
 //! as long as that is fast. Behind one that was slow small ones are made for a while, and then there is
-//! one look: if it is slow again, the next while is twice as long.
+//! one look. If huge ones are soon slow again, the next while is twice as long.
 //!
 //! The kernel is told about a mapping as a whole, and only when the choice has changed: advice waits
 //! until nobody makes pages in the process any more, and makes others wait behind it. Told range by
@@ -33,6 +33,9 @@ const FINE_NS: f64 = 250_000.0;
 const WHILE_BYTES_MIN: usize = 16 << 20;
 const WHILE_BYTES_MAX: usize = 1 << 30;
 
+/// How many fast ones in a row are worth a slow one.
+const WORTH: u32 = 16;
+
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Pages {
     Huge,
@@ -51,8 +54,8 @@ struct Choice {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum State {
-    /// Huge ones: the last one was fast.
-    Huge,
+    /// Huge ones: so many in a row were fast.
+    Huge { fast: u32 },
     /// Small ones, for so many bytes.
     Small { left: usize },
     /// Somebody makes huge ones to see, all others small ones.
@@ -63,13 +66,13 @@ static CHOICE: Mutex<Choice> = Mutex::new(Choice::new());
 
 impl Choice {
     const fn new() -> Self {
-        Self { state: State::Huge, small_ns: None, while_bytes: WHILE_BYTES_MIN }
+        Self { state: State::Huge { fast: 0 }, small_ns: None, while_bytes: WHILE_BYTES_MIN }
     }
 
     /// The pages for the next `bytes`, whose cost will be told if they are enough to tell something.
     fn next(&mut self, bytes: usize) -> Pages {
         match &mut self.state {
-            State::Huge => Pages::Huge,
+            State::Huge { .. } => Pages::Huge,
             State::Small { left: 0 } if bytes >= MEASURED_BYTES_MIN => {
                 self.state = State::Look;
                 Pages::Huge
@@ -85,15 +88,21 @@ impl Choice {
     /// Takes in what pages have cost, in nanoseconds a MiB.
     fn learn(&mut self, pages: Pages, ns: f64) {
         let fast = ns <= FINE_NS || self.small_ns.is_some_and(|small| ns <= small);
+        let before = match self.state {
+            State::Huge { fast } => fast,
+            State::Small { .. } | State::Look => 0,
+        };
         match (pages, self.state) {
             (Pages::Small, _) => {
                 self.small_ns = Some(self.small_ns.map_or(ns, |small| f64::midpoint(small, ns)));
             }
             (Pages::Huge, _) if fast => {
-                self.state = State::Huge;
-                self.while_bytes = WHILE_BYTES_MIN;
+                self.state = State::Huge { fast: before.saturating_add(1) };
+                if before >= WORTH {
+                    self.while_bytes = WHILE_BYTES_MIN;
+                }
             }
-            (Pages::Huge, State::Huge | State::Look) => {
+            (Pages::Huge, State::Huge { .. } | State::Look) => {
                 self.state = State::Small { left: self.while_bytes };
                 self.while_bytes = (2 * self.while_bytes).min(WHILE_BYTES_MAX);
             }
@@ -290,6 +299,7 @@ mod tests {
     fn a_slow_one_among_fast_ones_costs_one_while() {
         assert_eq!(huge_of(1000, |chunk| chunk == 100), 1000 - 8);
         assert_eq!(huge_of(1000, |chunk| chunk % 100 == 0), 1000 - 10 * 8);
+        assert!(huge_of(512, |chunk| chunk % 8 == 0) < 60, "too many are slow to be worth it");
     }
 
     #[test]
