@@ -11,6 +11,8 @@
 //!   Mapped  a file as memory, private; residency: how much of it the kernel has at hand
 //!
 //!   Region  a Block of which many borrow disjoint ranges: an allocation of a device
+//!
+//!   Headroom  how much memory this process can still take
 //! ```
 //!
 //! A block in flight in several pieces at once is cut into [`Parts`].
