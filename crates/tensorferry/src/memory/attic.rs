@@ -46,7 +46,7 @@ const LOOK_EVERY: Duration = Duration::from_millis(100);
 /// Memory is short when less is available than can be taken between two looks: this much, or one in
 /// so many bytes of a large machine.
 const AMPLE_BYTES: u64 = 1 << 30;
-const AMPLE_SHARE: u64 = 16;
+const AMPLE_SHARE: u64 = 8;
 
 static ATTIC: Mutex<Attic> = Mutex::new(Attic { kept: Vec::new(), bytes: 0, caretaker: None });
 
