@@ -128,8 +128,11 @@ fn look_after() {
 }
 
 fn memory_is_short() -> bool {
-    let short = |now: Headroom| now.available < AMPLE_BYTES.max(now.usable() / AMPLE_SHARE);
-    Headroom::now().is_none_or(short)
+    Headroom::now().is_none_or(|now| is_short(&now))
+}
+
+fn is_short(now: &Headroom) -> bool {
+    now.available < AMPLE_BYTES.max(now.usable() / AMPLE_SHARE)
 }
 
 impl Attic {
@@ -213,8 +216,6 @@ impl Mapping {
 #[cfg(test)]
 #[cfg(not(loom))]
 mod tests {
-    use std::iter;
-
     use super::*;
 
     const SECOND: Duration = Duration::from_secs(1);
@@ -271,11 +272,21 @@ mod tests {
 
     #[test]
     fn the_caretaker_leaves_when_nothing_is_warm() {
-        let mut attic = attic_of(iter::once(mapping(1, None)));
+        let mut attic = attic_of([mapping(1, None)]);
         attic.caretaker = Some(process_id());
         assert!(attic.has_caretaker());
         assert!(attic.take_due(None).is_none());
         assert_eq!(attic.caretaker, None);
+    }
+
+    #[test]
+    fn what_is_left_to_the_process_says_whether_memory_is_short() {
+        let short = |total: u64, limit: Option<u64>, available: u64| {
+            is_short(&Headroom { total: total << 30, limit, available: available << 20 })
+        };
+        assert!(short(64, None, 8191) && !short(64, None, 8192), "an eighth of the machine");
+        assert!(short(64, Some(4 << 30), 1023), "too little for a small container");
+        assert!(!short(64, Some(4 << 30), 1024), "enough for it");
     }
 
     #[test]
