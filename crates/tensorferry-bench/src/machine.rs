@@ -3,6 +3,7 @@
 use std::fs;
 
 use serde::Serialize;
+use tensorferry::memory::Headroom;
 
 /// What a reader needs to know to place a figure.
 #[derive(Debug, Clone, Serialize)]
@@ -22,17 +23,13 @@ pub struct Machine {
 impl Machine {
     /// Looks.
     pub fn here() -> Self {
-        let field = |file: &str, name: &str| {
-            let text = fs::read_to_string(file).unwrap_or_default();
-            let line = text.lines().find(|line| line.starts_with(name)).map(str::to_owned);
-            line.and_then(|line| Some(line.split_once(':')?.1.trim().to_owned()))
-        };
-        let kib = field("/proc/meminfo", "MemTotal")
-            .and_then(|value| value.split(' ').next().and_then(|kib| kib.parse::<u64>().ok()));
+        let table = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+        let model = table.lines().find(|line| line.starts_with("model name"));
+        let model = model.and_then(|line| Some(line.split_once(':')?.1.trim()));
         Self {
-            processor: field("/proc/cpuinfo", "model name").unwrap_or_else(|| "unknown".into()),
+            processor: model.unwrap_or("unknown").to_owned(),
             processors: std::thread::available_parallelism().map_or(1, usize::from),
-            memory_bytes: kib.unwrap_or(0) * 1024,
+            memory_bytes: Headroom::now().map_or(0, |now| now.total),
             kernel: fs::read_to_string("/proc/sys/kernel/osrelease")
                 .unwrap_or_default()
                 .trim()
