@@ -103,8 +103,9 @@ impl Pass {
 
     /// Compute seconds from when it began; it stands still from `waits_since` on.
     fn clock(&self, waits_since: Option<Instant>) -> f64 {
-        let seconds = seconds_since(self.began) - waits_since.map_or(0.0, seconds_since);
-        (seconds - self.stall).max(0.0)
+        // It stands still while compute waits: read once, or it would go back by the time between two looks.
+        let until = waits_since.unwrap_or_else(now);
+        (until.saturating_duration_since(self.began).as_secs_f64() - self.stall).max(0.0)
     }
 
     fn mark(&mut self) {
