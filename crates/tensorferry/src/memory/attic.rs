@@ -40,6 +40,10 @@ const SLACK_SHARE: usize = 4;
 /// How long a mapping stays warm.
 const WARM: Duration = Duration::from_secs(5);
 
+/// How long to wait for the attic when somebody is in it. Nobody is for long, unless the machine has
+/// more threads than processors.
+const PATIENCE: Duration = Duration::from_millis(1);
+
 /// How often the caretaker looks.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 
@@ -69,13 +73,19 @@ struct Mapping {
 // SAFETY: a mapping in the attic is reached by nobody else, and has no affinity to a thread.
 unsafe impl Send for Mapping {}
 
-/// The attic, unless somebody is in it: who finds it locked does without, and a child that was forked
-/// while its parent was in it is not kept waiting for ever.
+/// The attic, unless somebody stays in it: a child that was forked while its parent was in it is not
+/// kept waiting for ever, and does without.
 fn attic() -> Option<MutexGuard<'static, Attic>> {
-    match ATTIC.try_lock() {
-        Ok(attic) => Some(attic),
-        Err(TryLockError::Poisoned(attic)) => Some(attic.into_inner()),
-        Err(TryLockError::WouldBlock) => None,
+    let mut waiting_since = None;
+    loop {
+        match ATTIC.try_lock() {
+            Ok(attic) => return Some(attic),
+            Err(TryLockError::Poisoned(attic)) => return Some(attic.into_inner()),
+            Err(TryLockError::WouldBlock) => thread::yield_now(),
+        }
+        if waiting_since.get_or_insert_with(Instant::now).elapsed() > PATIENCE {
+            return None;
+        }
     }
 }
 

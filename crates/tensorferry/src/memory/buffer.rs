@@ -185,6 +185,7 @@ mod tests {
             let start = Buffer::recycled(len).unwrap().start();
             let again = Buffer::recycled(len - 4096).unwrap();
             assert_eq!((again.start(), again.len()), (start, len - 4096));
+            drop(again);
             assert_ne!(Buffer::recycled(len / 2).unwrap().start(), start);
         }
     }
