@@ -345,8 +345,8 @@ engine = ferry.Engine()
 file = engine.open({str(tmp_path / "a")!r}, "x")
 file.write(bytearray(1 << 30))  # long enough to be interrupted
 pending = file.sync()
-threading.Timer(0.05, os.kill, (os.getpid(), signal.SIGINT)).start()
 try:
+    threading.Timer(0.05, os.kill, (os.getpid(), signal.SIGINT)).start()
     while True:
         pending.wait()
         pending = file.sync()
