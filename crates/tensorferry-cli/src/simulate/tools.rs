@@ -26,6 +26,9 @@ pub(crate) struct Args {
     /// Let every phase of the trace last so many times as long as it was recorded
     #[arg(long, value_name = "TIMES", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..))]
     longer: u16,
+    /// Replay phases, and the steps within each, in another order, made from this number
+    #[arg(long, value_name = "SEED")]
+    order: Option<u64>,
     /// Print a document for programs
     #[arg(long)]
     json: bool,
@@ -33,7 +36,10 @@ pub(crate) struct Args {
 
 pub(crate) fn run(args: &Args) -> Result<()> {
     let earlier = args.after.as_deref().map(read).transpose()?;
-    let trace = read(&args.trace)?.longer(args.longer.into());
+    let mut trace = read(&args.trace)?.longer(args.longer.into());
+    if let Some(seed) = args.order {
+        trace = trace.reordered(seed)?;
+    }
     let comparison = compare_after(earlier.as_ref(), &trace, args.goal, args.update_every)
         .map_err(|error| error.with("file", args.trace.display()))?;
     output::show(&comparison, args.json)

@@ -97,6 +97,19 @@ fn a_longer_trace_has_all_phases_longer_and_pays_for_first_looks_once() {
 }
 
 #[test]
+fn another_order_is_the_same_work_for_the_oracle_and_for_whoever_never_learns() {
+    let told = |more: &[&str]| simulate(&trace(), more).stdout;
+    let line = |told: &str, name: &str| {
+        told.lines().find(|line| line.starts_with(name)).unwrap().to_owned()
+    };
+    let (recorded, other) = (told(&[]), told(&["--order", "3"]));
+    for name in ["informed oracle", "always direct"] {
+        assert_eq!(line(&other, name), line(&recorded, name));
+    }
+    assert_eq!(told(&["--order", "3"]), other);
+}
+
+#[test]
 fn the_document_holds_shares_for_each_size() {
     let ended = simulate(&trace(), &["--json", "--update-every", "50"]);
     assert_eq!((ended.code, ended.stderr.as_str()), (Some(0), ""));

@@ -1,6 +1,6 @@
 //! Sizes in half octaves: two classes to each doubling.
 //!
-//! A tool's time for one size tells much of its time for a size near by, so estimates are kept by
+//! A tool's time for one size tells much of its time for a size near by, so what was seen is kept by
 //! class. Half an octave is fine enough that the step from one class to the next stays below the
 //! noise of disks, and coarse enough that a model's many sizes meet in few classes.
 

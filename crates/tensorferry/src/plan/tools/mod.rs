@@ -16,7 +16,7 @@
 //! | what is asked: goal, situation, save, load; what is told: an observation | `ask.rs` |
 //! | sizes in half octaves | `class.rs` |
 //! | the published algorithm, step by step | `paper.rs` |
-//! | ours: estimates that age, looks that pay | `bandit/` |
+//! | ours: one belief about all tools at all sizes, looks that pay | `bandit/` |
 //! | the user's own choice by size | `own.rs` |
 //! | one face over all of them, kept as JSON | `dictionary/` |
 //! | what was done, as data and as a table | `report.rs` |

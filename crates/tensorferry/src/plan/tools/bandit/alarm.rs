@@ -1,14 +1,18 @@
-//! Surprises in a row of one tool in one situation, whatever the sizes.
+//! Surprises in a row of one tool in one situation.
 //!
 //! When the machine changes, every size shows it. Waiting until each has shown it a few times by itself
-//! would cost those few times for each; so surprises are counted over neighbouring sizes together.
+//! would cost those few times for each; so surprises are counted over neighbouring sizes together, and for
+//! each size too: a change of one size alone would drown in what its neighbours do as expected.
 
 use serde::{Deserialize, Serialize};
 
 use super::REACH;
-use super::estimate::STREAK;
 use crate::error::{Error, Kind, Result};
 use crate::plan::tools::class::SizeClass;
+
+/// Surprises in a row, on one side and near one another, that make a jump of a tool. Disks have outliers that
+/// come in threes.
+pub(super) const STREAK: i8 = 5;
 
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -28,13 +32,14 @@ impl Alarm {
         Self { streak: 0, sum: 0.0, class, from: 0 }
     }
 
-    /// Takes note of a value that stood `surprise` away, or as expected; the last of a streak gives how
+    /// Takes note of a value that stood `surprise` away, or as expected; the last of `streak` in a row gives how
     /// far they stood away on average, and when the first was.
     pub(super) fn note(
         &mut self,
         class: SizeClass,
         surprise: Option<f64>,
         tick: u64,
+        streak: i8,
     ) -> Option<(f64, u64)> {
         let near = class.distance(self.class) <= REACH;
         let Some(step) = surprise else {
@@ -52,17 +57,17 @@ impl Alarm {
             self.from = tick;
         }
         (self.streak, self.sum, self.class) = (self.streak + side, self.sum + step, class);
-        if self.streak.abs() < STREAK {
+        if self.streak.abs() < streak {
             return None;
         }
-        let told = (self.sum / f64::from(STREAK), self.from);
+        let told = (self.sum / f64::from(streak), self.from);
         *self = Self::new(class);
         Some(told)
     }
 
     /// Judges a state that came from outside.
-    pub(super) fn check(&self) -> Result<()> {
-        if self.streak.abs() < STREAK && self.sum.abs() <= 1e4 {
+    pub(super) fn check(&self, streak: i8) -> Result<()> {
+        if self.streak.abs() < streak && self.sum.abs() <= 1e4 {
             return Ok(());
         }
         Err(Error::new(Kind::Corrupt, "an alarm is out of bounds"))
@@ -80,7 +85,7 @@ mod tests {
         let mut tick = 0;
         let mut note = |power, surprise| {
             tick += 1;
-            alarm.note(class(power), surprise, tick)
+            alarm.note(class(power), surprise, tick, STREAK)
         };
         for power in [20, 21, 22, 21] {
             assert_eq!(note(power, Some(1.0)), None);

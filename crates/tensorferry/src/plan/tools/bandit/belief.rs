@@ -1,131 +1,100 @@
-//! How long an operation will take, as far as is known.
-//!
-//! Where there are values of the very class, they decide. Elsewhere three sources follow one another,
-//! each a correction of the one before: the machine's line, fitted to all other tools; the tool's own
-//! line, which starts from the machine's; and how far the tool lies off its line at the nearest classes
-//! below and above, the less the further away. How sure all that is comes out of the same fit.
+//! How long an operation will take, as far as is known, and who would learn from it.
 
-use super::estimate::{DOUBT_MAX, Estimate, NOISE_START};
-use super::line::{Line, MISFIT, Point};
+use super::alike::Alike;
+use super::field::Field;
+use super::place::Place;
+use super::track::{NOISE_START, Track};
 use super::{Bandit, prior};
 use crate::plan::tools::ask::Situation;
 use crate::plan::tools::class::SizeClass;
 use crate::plan::tools::tool::Tool;
 
-/// Variance that a tool's distance from its line gains with each class that lies between: tools bend
-/// where small objects become large ones, each at its own place.
-const CLASS_VARIANCE: f64 = 0.02;
-/// Variance between a machine's latency and its bandwidth, each around the built-in table.
-const PARTS_VARIANCE: f64 = 1.0;
-/// Variance of the machine's speed around the built-in table, before the first operation.
-const MACHINE_VARIANCE: f64 = 4.0;
+/// Operations in a situation in which a tool that nobody looks at changes once, on average, to what it
+/// might as well have been from the start.
+const CHANGE_EVERY: f64 = 10_000.0;
+/// How far what is seen of a tool at one size is seen at another, by the classes between.
+const SEEN: Alike = Alike { always: 0.3, reach: 16.0 };
+/// How far what all values scatter by counts for a tool that has none, by the classes between; and so many
+/// values are made up, that scatter as is usual.
+const SCATTER: Alike = Alike { always: 0.0, reach: 16.0 };
+const SCATTER_MADE_UP: f64 = 4.0;
+/// No noise makes a mean longer than this one: a factor of about 1.6.
+const NOISE_COUNTED_MAX: f64 = 1.0;
 
 /// Seconds of one operation, believed.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Belief {
-    /// The median.
+pub(super) struct Belief<'a> {
+    /// The mean over the noise.
     pub(super) seconds: f64,
-    /// Of the logarithm, between this tool and others.
-    pub(super) variance: f64,
-    /// Variance of a single time.
+    /// Variance of the logarithm of a single time.
     pub(super) noise: f64,
-    /// Whether there are values of the very class.
-    pub(super) known: bool,
-    /// Chance that something changed since the last value of the very class.
-    pub(super) changed: f64,
+    place: Place,
+    class: SizeClass,
+    situation: Situation,
+    bandit: &'a Bandit,
 }
 
-/// A level and its variance.
-type Weighed = (f64, f64);
+impl<'a> Belief<'a> {
+    fn field(&self) -> &'a Field {
+        self.bandit.field(self.situation)
+    }
+
+    /// How doubtful it is, by itself.
+    pub(super) fn variance(&self) -> f64 {
+        self.field().variance(&self.place)
+    }
+
+    /// How doubtful it is by how much this differs from another tool.
+    pub(super) fn variance_beside(&self, other: &Self) -> f64 {
+        self.field().variance_between(&self.place, &other.place)
+    }
+
+    /// Whether both are about the same tool at the same size.
+    pub(super) fn is_of(&self, other: &Self) -> bool {
+        self.place == other.place
+    }
+
+    /// How far a look at this is expected to move `other`: a standard deviation, with the sign of the
+    /// correlation.
+    pub(super) fn tells(&self, other: &Self) -> f64 {
+        self.field().covariance(&self.place, &other.place) / (self.variance() + self.noise).sqrt()
+    }
+
+    /// Chance that the tool has changed since it was seen; one never seen has not. What was seen of it at
+    /// sizes near by counts as far as they are near.
+    pub(super) fn changed(&self) -> f64 {
+        let tick = self.bandit.tick(self.situation);
+        let age = |track: &Track| tick.saturating_sub(track.seen()) as f64;
+        let key = |class| (self.situation, self.place.tool(), class);
+        let Some(own) = self.bandit.tracks.get(&key(self.class)).map(age) else { return 0.0 };
+        let tracks = self.bandit.tracks.range(key(SizeClass::MIN)..=key(SizeClass::MAX));
+        let ages = tracks.map(|((.., class), track)| {
+            let near = SEEN.at(class.distance(self.class).into());
+            near * age(track) + (1.0 - near) * own
+        });
+        1.0 - (-ages.fold(own, f64::min) / CHANGE_EVERY).exp()
+    }
+}
 
 impl Bandit {
-    pub(super) fn belief(&self, situation: Situation, tool: Tool, size: u64) -> Belief {
-        let class = SizeClass::of(size);
-        let expected = prior::ln_seconds(situation, tool, size);
-        let seconds = |level: f64| (expected + level).exp();
-        let tick = self.tick(situation);
-        if let Some(own) = self.estimates.get(&(situation, tool, class)) {
-            let variance = own.variance_at(tick);
-            let noise = own.noise();
-            return Belief {
-                seconds: seconds(own.level),
-                variance,
-                noise,
-                known: true,
-                changed: own.changed_at(tick),
-            };
-        }
-        let (level, variance, _) = self.guess(situation, tool, class);
-        Belief { seconds: seconds(level), variance, noise: NOISE_START, known: false, changed: 0.0 }
+    pub(super) fn belief(&self, situation: Situation, tool: Tool, size: u64) -> Belief<'_> {
+        let (place, class) = (Place::of(tool, size), SizeClass::of(size));
+        let track = self.tracks.get(&(situation, tool, class));
+        let noise = track.map_or_else(|| self.noise_around(situation, class), Track::noise);
+        let median = prior::ln_seconds(situation, tool, size) + self.field(situation).level(&place);
+        let seconds = (median + noise.min(NOISE_COUNTED_MAX) / 2.0).exp();
+        Belief { seconds, noise, place, class, situation, bandit: self }
     }
 
-    /// Level, variance and common variance of a tool without values in the class.
-    pub(super) fn guess(
-        &self,
-        situation: Situation,
-        tool: Tool,
-        class: SizeClass,
-    ) -> (f64, f64, f64) {
-        let machine = self.machine(situation, tool);
-        let own = self.points(situation, tool);
-        let line = Line::new(machine.factors(), DOUBT_MAX, 0.0).fit(&own);
-        let latency = prior::latency_share(situation, tool, class.start());
-        let (level, variance) = line.at(latency);
-        let (residual, misfit) = self.residual(situation, tool, class, &line);
-        let variance = (variance + misfit).min(DOUBT_MAX);
-        // The further the tool is known itself, the less it hangs on the machine's speed.
-        let hangs = variance / DOUBT_MAX;
-        (level + residual, variance, machine.at(latency).1.min(MACHINE_VARIANCE) * hangs * hangs)
-    }
-
-    /// What the other tools show of this machine's latency and bandwidth.
-    fn machine(&self, situation: Situation, tool: Tool) -> Line {
-        let others = Tool::ALL.into_iter().filter(|other| *other != tool);
-        let points = others.flat_map(|other| self.points(situation, other));
-        let doubted = |point: Point| Point { variance: point.variance + DOUBT_MAX, ..point };
-        let points: Vec<_> = points.map(doubted).collect();
-        Line::new([0.0; 2], PARTS_VARIANCE, MACHINE_VARIANCE).fit(&points)
-    }
-
-    fn points(&self, situation: Situation, tool: Tool) -> Vec<Point> {
-        let tick = self.tick(situation);
-        let key = |class| (situation, tool, class);
-        let own = self.estimates.range(key(SizeClass::MIN)..=key(SizeClass::MAX));
-        let point = |((.., class), estimate): (&super::Key, &Estimate)| Point {
-            latency: prior::latency_share(situation, tool, class.start()),
-            level: estimate.level,
-            variance: estimate.variance_at(tick),
-        };
-        own.map(point).collect()
-    }
-
-    /// How far the nearest classes below and above lie off the line, and how sure that is here.
-    fn residual(
-        &self,
-        situation: Situation,
-        tool: Tool,
-        class: SizeClass,
-        line: &Line,
-    ) -> (f64, f64) {
-        let tick = self.tick(situation);
-        let key = |class| (situation, tool, class);
-        let below = self.estimates.range(key(SizeClass::MIN)..=key(class)).next_back();
-        let above = self.estimates.range(key(class)..=key(SizeClass::MAX)).next();
-        let sources = below.into_iter().chain(above).map(|((.., found), estimate)| {
-            let latency = prior::latency_share(situation, tool, found.start());
-            let far = f64::from(found.distance(class));
-            let off = estimate.level - line.at(latency).0;
-            (off, estimate.variance_at(tick) + CLASS_VARIANCE * far)
+    /// By how much values of a tool will scatter that has none at this size: machines are noisy with every
+    /// tool, and one value on a noisy machine must not be taken for the truth.
+    fn noise_around(&self, situation: Situation, class: SizeClass) -> f64 {
+        let tracks = self.tracks.iter().filter(|((found, ..), _)| *found == situation);
+        let made_up = (NOISE_START * SCATTER_MADE_UP, SCATTER_MADE_UP);
+        let (sum, weight) = tracks.fold(made_up, |(sum, weight), ((.., other), track)| {
+            let values = SCATTER.at(other.distance(class).into()) * track.values() as f64;
+            (sum + values * track.noise(), weight + values)
         });
-        weigh(sources.chain([(0.0, MISFIT)]))
+        (sum / weight).min(NOISE_COUNTED_MAX)
     }
-}
-
-/// The mean by precision, and its variance.
-fn weigh(sources: impl Iterator<Item = Weighed>) -> Weighed {
-    let add = |(sum, precision): (f64, f64), (level, variance): Weighed| {
-        (sum + level / variance, precision + 1.0 / variance)
-    };
-    let (sum, precision) = sources.fold((0.0, 0.0), add);
-    (sum / precision, 1.0 / precision)
 }

@@ -8,14 +8,12 @@ use crate::plan::tools::tool::Tool;
 
 /// Operations that may profit from a look: as many as there were since things last changed, because
 /// what has lasted will last, but no fewer and no more.
-const HORIZON: (u64, u64) = (8, 128);
+const HORIZON: (u64, u64) = (16, 72);
 
 /// Of a look that took longer than believed, no more is paid than this share of all seconds: one stall of
 /// a disk must not forbid looks for ever.
 pub(super) const OVERRUN_SHARE: f64 = 0.01;
 
-/// Looks at a tool that are first ones, until things change.
-const FIRST_LOOKS: u8 = 1;
 /// Variance from which on a tool is as good as unknown: a factor of a third.
 const FIRST_DOUBT: f64 = 0.1;
 
@@ -33,8 +31,7 @@ pub(super) enum Looker {
 pub(super) struct Ledger {
     /// Operations since the start, a jump or a flush.
     lasted: u64,
-    /// Operations ever, and their seconds.
-    operations: u64,
+    /// Of all operations ever.
     seconds: f64,
     /// One for each [`Looker`], so that neither starves the other.
     purses: [Purse; 2],
@@ -58,8 +55,6 @@ struct Purse {
     spent: f64,
     /// Believed extra seconds of first looks, ever.
     first: f64,
-    /// First looks that each tool had, in the order of `Tool::ALL`.
-    looks: [u8; 5],
 }
 
 impl Ledger {
@@ -67,7 +62,6 @@ impl Ledger {
     pub(super) fn record(&mut self, tool: Tool, seconds: f64, believed: f64) {
         self.settle(tool, (seconds - believed).max(0.0));
         self.lasted = self.lasted.saturating_add(1);
-        self.operations = self.operations.saturating_add(1);
         self.seconds = (self.seconds + seconds).min(f64::MAX);
     }
 
@@ -90,34 +84,33 @@ impl Ledger {
         self.lasted as f64
     }
 
-    /// Seconds of the operations within the horizon, if they take as long as those before.
-    pub(super) fn ahead(&self) -> f64 {
-        self.horizon() * self.seconds / self.operations.max(1) as f64
-    }
-
     /// Pays for a look at a tool as doubtful as `variance` says, if that can be paid.
     pub(super) fn pay(&mut self, looker: Looker, tool: Tool, variance: f64, extra: f64) -> bool {
-        let purse = &mut self.purses[looker as usize];
-        let looks = &mut purse.looks[tool as usize];
-        let is_first = variance >= FIRST_DOUBT && *looks < FIRST_LOOKS;
-        if is_first && purse.first + extra <= FIRST_SHARE * self.seconds {
-            *looks += 1;
-            purse.first += extra;
-            self.open = Some(Open { looker, tool, first: true });
-            return true;
-        }
-        let affordable = purse.spent + extra <= LOOK_SHARE / 2.0 * self.seconds;
+        let first = self.is_first(looker, variance, extra);
+        let affordable = first || self.affords(looker, variance, extra);
         if affordable {
-            purse.spent += extra;
-            self.open = Some(Open { looker, tool, first: false });
+            let purse = &mut self.purses[looker as usize];
+            *if first { &mut purse.first } else { &mut purse.spent } += extra;
+            self.open = Some(Open { looker, tool, first });
         }
         affordable
+    }
+
+    /// Whether a look can be paid.
+    pub(super) fn affords(&self, looker: Looker, variance: f64, extra: f64) -> bool {
+        let spent = self.purses[looker as usize].spent;
+        self.is_first(looker, variance, extra) || spent + extra <= LOOK_SHARE / 2.0 * self.seconds
+    }
+
+    /// Whether it is paid from the purse for tools that are as good as unknown.
+    fn is_first(&self, looker: Looker, variance: f64, extra: f64) -> bool {
+        let first = self.purses[looker as usize].first;
+        variance >= FIRST_DOUBT && first + extra <= FIRST_SHARE * self.seconds
     }
 
     /// Everything is new again.
     pub(super) fn renew(&mut self) {
         self.lasted = 0;
-        self.purses.iter_mut().for_each(|purse| purse.looks = [0; 5]);
     }
 
     #[cfg(test)]

@@ -1,70 +1,75 @@
-//! Our algorithm: estimates that age, and looks that pay.
+//! Our algorithm: one belief about all tools at all sizes, and looks that pay.
 //!
-//! For each (situation, tool, size class) an estimate is kept of how long the tool takes, and of how
-//! sure that is. A choice takes the tool believed best, unless a *look* at another one is worth more
-//! than it costs, and can be paid:
+//! In each situation one Gaussian says how long every tool takes at every size, and how sure that is
+//! (`field.rs`). A choice takes the tool that is expected to be fastest, unless a *look* at another one is
+//! worth more than it costs, and can be paid:
 //!
 //! ```text
-//!   worth   the saving that the look may show, times the seconds to come that may profit
+//!   worth   the saving that the look may show, here and at all sizes that learn from it, times the
+//!           seconds to come that may profit
 //!   cost    the seconds that it is believed to take longer, doubt included
-//!   purse   shares of the seconds already spent at this size: first looks, other looks
+//!   purse   shares of the seconds already spent at this size: looks at the unknown, other looks
 //! ```
 //!
-//! *Saving.* A look removes doubt: it may show that the tool is faster than the best. And what was not
-//! looked at for long may have changed altogether; the chance of that grows with the operations since,
-//! and so does what a change may save. So a tool that is surely several times slower is looked at again
-//! too, after thousands of operations, and one that is nearly as fast after hundreds.
+//! *Expected.* What counts is the mean: a tool that is mostly fast and sometimes slow has to make up for the
+//! latter, and one of which little is known may well be slower than its median.
+//!
+//! *Saving.* A look removes doubt: it may show that the tool is faster than the best. How far it moves
+//! what is believed, at this size and at others, follows from the covariance; so a look that takes a
+//! millisecond pays although all that it can save lies at sizes that take seconds. And what was not
+//! looked at for long may have changed altogether; the chance of that grows with the operations since.
 //!
 //! *Seconds to come.* As many operations as there were since something changed, because what has lasted
-//! will last, within limits. A tool's first look at a size profits other sizes too, the nearer the more:
-//! a look that takes a millisecond pays although all that it can save lies at sizes that take seconds.
-//! That is how looks come first where they are cheap.
+//! will last, within limits.
+//!
+//! *Elsewhere.* If a smaller size can take a look, pay it, and tell much of the same, a larger size leaves it to
+//! that one. Once it was taken there, it tells less, so nobody waits for ever.
 //!
 //! *Purse.* The extra seconds of looks stay below [`LOOK_SHARE`] of the seconds spent in that situation
 //! and class; what a look takes longer than believed is paid after it, and the next one waits for that. A
-//! tool's first look, after the start, a flush or a jump, while it is as good as unknown, is paid from
-//! another purse, that of [`FIRST_SHARE`]: nothing is known at the start, and most is gained from knowing
-//! it early. A look that costs as much as the operation itself comes no earlier than after five
-//! operations, one at a tool believed several times slower much later or never.
+//! look at a tool that is as good as unknown is paid from another purse, that of [`FIRST_SHARE`]: nothing
+//! is known at the start, and most is gained from knowing it early.
 //!
-//! *Sizes.* Each tool has a line, a latency and a bandwidth, fitted over all its classes; one that was
-//! not tried takes the machine's, which follows from the other tools (`line.rs`, `belief.rs`). A class
-//! without values of its own starts on the line, corrected by how far the nearest classes lie off it.
-//! When a tool's estimate wanders, the stale ones of its neighbours wander along. Lines know of no cliff:
-//! a class's first value is believed against them at once, not only when it has come several times.
+//! *Noise.* How far values of a tool scatter at a size shows only after many. Until then they are taken to
+//! scatter as all tools do near by, so that one slow look on a noisy machine is not the last.
 //!
-//! *Drift.* A few surprises in a row, at one size or over neighbouring ones, are a jump. It shakes the
-//! other estimates of the situation that were not seen since: their levels shift by a part and their
-//! doubt grows, so that they get a look, those first that were faster once.
+//! *Drift.* What is known fades, and tools that were seen side by side are expected to drift together.
+//! A few surprises in a row, at one size or over neighbouring ones, are a jump: doubt comes back, most of it
+//! shared by all tools that were not seen since, so that the values that showed the jump move those along.
 //!
-//! There is no randomness: the same operations give the same choices. At most
-//! `4 * 5 * SizeClass::COUNT` estimates exist. The constants were chosen on made-up machines like those
-//! of the tests, of other seeds.
+//! There is no randomness: the same operations give the same choices. The constants were chosen on
+//! made-up machines like those of the tests, of other seeds, and on other orders of the recorded traces.
 
 mod alarm;
+mod alike;
 mod belief;
 mod choice;
-mod estimate;
+mod field;
 mod ledger;
-mod line;
+mod place;
 mod prior;
 mod show;
 mod state;
 #[cfg(test)]
 #[cfg(not(loom))]
 mod tests;
+mod track;
 mod value;
 
 use std::collections::BTreeMap;
+use std::sync::LazyLock;
 
 use serde::{Deserialize, Serialize};
 
-use self::alarm::Alarm;
-use self::choice::{Candidate, choose};
-use self::estimate::{DOUBT_MAX, Estimate, Moved};
+use self::alarm::{Alarm, STREAK};
+use self::belief::Belief;
+use self::choice::{Candidate, Options};
+use self::field::Field;
 use self::ledger::{Ledger, Looker};
+use self::place::Place;
 use self::state::State;
-use super::ask::{Goal, Load, Observed, Reading, Save, Situation};
+use self::track::{Jump, Shown, Track};
+use super::ask::{Goal, Load, Observed, Save, Situation};
 use super::class::SizeClass;
 use super::tool::{Format, Tool, Tools};
 use crate::error::Result;
@@ -77,96 +82,143 @@ pub const LOOK_SHARE: f64 = 0.015;
 /// and writes that are chosen for the sake of reads.
 pub const FIRST_SHARE: f64 = 0.2;
 
-/// Estimates of one tool at neighbouring classes wander alike by this factor for each class between.
-const CLASS_LIKENESS: f64 = 0.9;
-/// One tool jumps alike at two sizes by this factor, before their distance.
-const SIZE_LIKENESS: f64 = 0.5;
-/// Two tools jump alike by this factor.
-const TOOL_LIKENESS: f64 = 0.7;
-/// Classes further away than this have nothing to do with one another.
+/// Surprises add up, and a jump makes things new, over classes up to this far apart.
 const REACH: u8 = 8;
 
 type Key = (Situation, Tool, SizeClass);
 
-/// Estimates and ledgers; see the [module](self).
+/// Fields, tracks and ledgers; see the [module](self).
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(try_from = "State", into = "State")]
 pub struct Bandit {
-    estimates: BTreeMap<Key, Estimate>,
+    fields: BTreeMap<Situation, Field>,
+    tracks: BTreeMap<Key, Track>,
     alarms: BTreeMap<(Situation, Tool), Alarm>,
     ledgers: BTreeMap<(Situation, SizeClass), Ledger>,
     /// Operations so far, by situation.
     ticks: [u64; 4],
 }
 
+/// What is believed of a situation that was never met.
+static UNKNOWN: LazyLock<Field> = LazyLock::new(Field::default);
+
 impl Bandit {
     /// The tool to write with.
     pub fn choose_write(&mut self, goal: Goal, save: &Save) -> Result<Tool> {
         let writers = save.writers()?;
-        let mut candidates = self.candidates(goal, save, writers);
-        if goal == Goal::Read {
-            candidates = self.one_writer_a_format(save, &candidates);
-        }
         // A look is paid where its seconds are saved; for both goals by the writes alone.
         let (payer, looker) = match goal {
             Goal::Read => (save.reading.into(), Looker::Writer),
             Goal::Write | Goal::Both => (save.writing.into(), Looker::Own),
         };
-        let class = SizeClass::of(save.size);
-        let elsewhere = self.elsewhere(payer, class);
-        let ledger = self.ledgers.entry((payer, class)).or_default();
-        Ok(choose(&candidates, ledger, elsewhere, looker).unwrap_or(Tool::Direct))
+        let chosen = self.choose(payer, save.size, looker, |bandit, size| {
+            let save = Save { size, ..*save };
+            let candidates = bandit.candidates(goal, &save, writers);
+            if goal == Goal::Read {
+                return bandit.one_writer_a_format(&save, candidates);
+            }
+            candidates
+        });
+        Ok(chosen.unwrap_or(Tool::Direct))
     }
 
     /// The tool to read with.
     pub fn choose_read(&mut self, load: &Load) -> Result<Tool> {
         let readers = load.readers()?;
         let situation = load.reading.into();
-        let candidate = |tool| Candidate {
-            tool,
-            write: None,
-            read: Some(self.belief(situation, tool, load.size)),
+        let chosen = self.choose(situation, load.size, Looker::Own, |bandit, size| {
+            let belief = |tool| bandit.belief(situation, tool, size);
+            let candidate = |tool| Candidate::new(tool, None, Some(belief(tool)));
+            readers.into_iter().map(candidate).collect()
+        });
+        Ok(chosen.unwrap_or(load.written_with))
+    }
+
+    /// The tool believed best, or a look that is paid: `candidates` are those for an object of that size.
+    fn choose(
+        &mut self,
+        payer: Situation,
+        size: u64,
+        looker: Looker,
+        candidates: impl for<'a> Fn(&'a Self, u64) -> Vec<Candidate<'a>>,
+    ) -> Option<Tool> {
+        let class = SizeClass::of(size);
+        let own = self.ledgers.get(&(payer, class)).copied().unwrap_or_default();
+        let here = Options::new(candidates(self, size), own)?;
+        let best = here.best().tool;
+        if !here.affords_a_look(looker) {
+            return Some(best);
+        }
+        let ledgers = self.ledgers.range((payer, SizeClass::MIN)..=(payer, SizeClass::MAX));
+        let others = ledgers.filter(|((_, other), _)| *other != class);
+        let options = |((_, other), ledger): (&(Situation, SizeClass), &Ledger)| {
+            Options::new(candidates(self, other.start()), *ledger)
         };
-        let candidates: Vec<_> = readers.into_iter().map(candidate).collect();
-        let class = SizeClass::of(load.size);
-        let elsewhere = self.elsewhere(situation, class);
-        let ledger = self.ledgers.entry((situation, class)).or_default();
-        Ok(choose(&candidates, ledger, elsewhere, Looker::Own).unwrap_or(load.written_with))
+        let elsewhere: Vec<_> = others.filter_map(options).collect();
+        let look = here.look(&elsewhere, looker);
+        let ledger = self.ledgers.entry((payer, class)).or_default();
+        let look = look.filter(|look| ledger.pay(looker, look.tool, look.variance, look.cost));
+        Some(look.map_or(best, |look| look.tool))
     }
 
     /// Learns from an operation.
     pub fn record(&mut self, observed: &Observed) -> Result<()> {
         observed.check()?;
         let Observed { situation, tool, size, seconds, .. } = *observed;
-        let class = SizeClass::of(size);
-        let believed = self.belief(situation, tool, size).seconds;
+        let (class, place) = (SizeClass::of(size), Place::of(tool, size));
+        let Belief { seconds: believed, noise, .. } = self.belief(situation, tool, size);
         self.ledgers.entry((situation, class)).or_default().record(tool, seconds, believed);
-        let value = observed.ln_seconds() - prior::ln_seconds(situation, tool, size);
         let tick = self.tick(situation) + 1;
         self.ticks[situation as usize] = tick;
+        let field = self.fields.entry(situation).or_default();
+        field.fade();
+        let level = field.level(&place);
+        let step = observed.ln_seconds() - prior::ln_seconds(situation, tool, size) - level;
         let key = (situation, tool, class);
-        let known = self.estimates.get(&key).copied();
-        let known = known.unwrap_or_else(|| {
-            let (level, variance, common) = self.guess(situation, tool, class);
-            Estimate::new(level, variance + common, tick)
-        });
-        let estimate = self.estimates.entry(key).or_insert(known);
-        let mut moved = estimate.follow(value, tick);
-        if let Moved::Followed { surprise, .. } = moved {
-            let alarm = self.alarms.entry((situation, tool)).or_insert(Alarm::new(class));
-            if let Some((by, from)) = alarm.note(class, surprise, tick) {
-                let own = value - estimate.level;
-                estimate.jump(if own.abs() < by.abs() { own } else { by }, 1.0);
-                moved = Moved::Jumped { by, from };
+        let track = self.tracks.entry(key).or_insert_with(|| Track::new(class, tick, noise));
+        match track.follow(class, step, field.variance(&place), tick) {
+            Shown::First { cliff, noise } => {
+                field.cliff(&place, cliff);
+                field.learn(&place, level + step, noise);
+            }
+            Shown::Jump(jump) => self.jump(key, &place, jump),
+            Shown::Step { step: shown, noise, surprise } => {
+                let alarm = self.alarms.entry((situation, tool)).or_insert(Alarm::new(class));
+                let Some((by, from)) = alarm.note(class, surprise, tick, STREAK) else {
+                    field.learn(&place, level + shown, noise);
+                    return Ok(());
+                };
+                // Neighbours showed it; this size no further than it did itself.
+                let by = if step.abs() < by.abs() { step } else { by };
+                let jump = track.jump(by, from, 1.0);
+                self.jump(key, &place, jump);
             }
         }
-        self.spread(key, &moved, tick);
         Ok(())
+    }
+
+    /// A tool has changed at a size: so may all have that were not seen since.
+    fn jump(&mut self, (situation, _, class): Key, place: &Place, jump: Jump) {
+        let Jump { by, noise, from } = jump;
+        let seen = self
+            .tracks
+            .iter()
+            .filter(|((found, ..), track)| *found == situation && track.seen() >= from);
+        let seen: Vec<_> = seen.map(|((_, tool, at), _)| Place::of(*tool, at.start())).collect();
+        let field = self.fields.entry(situation).or_default();
+        let level = field.level(place);
+        field.jump(place, by, &seen);
+        field.learn(place, level + by, noise);
+        for ((found, other), ledger) in &mut self.ledgers {
+            if *found == situation && other.distance(class) <= REACH {
+                ledger.renew();
+            }
+        }
     }
 
     /// Forgets how sure it was: every tool gets another look where that may matter.
     pub fn flush(&mut self) {
-        self.estimates.values_mut().for_each(|estimate| estimate.doubt(DOUBT_MAX));
+        self.fields.values_mut().for_each(Field::forget);
         self.ledgers.values_mut().for_each(Ledger::renew);
     }
 
@@ -174,75 +226,43 @@ impl Bandit {
         self.ticks[situation as usize]
     }
 
-    /// Seconds at other sizes that profit from what is learned at this one.
-    fn elsewhere(&self, situation: Situation, class: SizeClass) -> f64 {
-        let ledgers = self.ledgers.range((situation, SizeClass::MIN)..=(situation, SizeClass::MAX));
-        let others = ledgers.filter(|((_, other), _)| *other != class);
-        let ahead = |((_, other), ledger): (&(Situation, SizeClass), &Ledger)| {
-            CLASS_LIKENESS.powi(i32::from(other.distance(class))) * ledger.ahead()
-        };
-        others.map(ahead).sum()
+    fn field(&self, situation: Situation) -> &Field {
+        self.fields.get(&situation).unwrap_or(&UNKNOWN)
     }
 
-    fn candidates(&self, goal: Goal, save: &Save, writers: Tools) -> Vec<Candidate> {
+    fn candidates(&self, goal: Goal, save: &Save, writers: Tools) -> Vec<Candidate<'_>> {
         let write = |tool| self.belief(save.writing.into(), tool, save.size);
-        let read = |tool: Tool| self.read_belief(save, save.reading, tool.format());
-        let candidate = |tool| Candidate {
-            tool,
-            write: goal.writes().then(|| write(tool)),
-            read: goal.reads().then(|| read(tool)).flatten(),
+        let read = |tool: Tool| self.read_belief(save, tool.format());
+        let candidate = |tool| {
+            let write = goal.writes().then(|| write(tool));
+            Candidate::new(tool, write, goal.reads().then(|| read(tool)).flatten())
         };
         writers.into_iter().map(candidate).collect()
     }
 
     /// The fastest way to read a format.
-    fn read_belief(&self, save: &Save, reading: Reading, format: Format) -> Option<belief::Belief> {
+    fn read_belief(&self, save: &Save, format: Format) -> Option<Belief<'_>> {
         let readers = save.eligible.reading(format).into_iter();
-        let beliefs = readers.map(|tool| self.belief(reading.into(), tool, save.size));
+        let beliefs = readers.map(|tool| self.belief(save.reading.into(), tool, save.size));
         beliefs.min_by(|a, b| a.seconds.total_cmp(&b.seconds))
     }
 
     /// Where only reading counts, the writers of one format differ in nothing but seconds to write.
-    fn one_writer_a_format(&self, save: &Save, candidates: &[Candidate]) -> Vec<Candidate> {
+    fn one_writer_a_format<'a>(
+        &self,
+        save: &Save,
+        candidates: Vec<Candidate<'a>>,
+    ) -> Vec<Candidate<'a>> {
         let seconds = |tool| self.belief(save.writing.into(), tool, save.size).seconds;
-        let mut kept: Vec<Candidate> = Vec::with_capacity(candidates.len());
+        let mut kept: Vec<Candidate<'a>> = Vec::with_capacity(candidates.len());
         for candidate in candidates {
             let format = candidate.tool.format();
             match kept.iter_mut().find(|kept| kept.tool.format() == format) {
-                Some(kept) if seconds(candidate.tool) < seconds(kept.tool) => *kept = *candidate,
+                Some(kept) if seconds(candidate.tool) < seconds(kept.tool) => *kept = candidate,
                 Some(_) => {}
-                None => kept.push(*candidate),
+                None => kept.push(candidate),
             }
         }
         kept
-    }
-
-    /// Tells the neighbours what an operation showed.
-    fn spread(&mut self, (situation, tool, class): Key, moved: &Moved, tick: u64) {
-        let near = |found: Situation, near: SizeClass| {
-            let distance = near.distance(class);
-            let nearness = CLASS_LIKENESS.powi(i32::from(distance));
-            (found == situation && distance <= REACH).then_some((distance, nearness))
-        };
-        for ((found, other, size), estimate) in &mut self.estimates {
-            let Some((distance, nearness)) = near(*found, *size) else { continue };
-            match *moved {
-                _ if *other == tool && distance == 0 => {}
-                Moved::Followed { step, spread, wandered, .. } if *other == tool => {
-                    estimate.lean((step, spread, wandered), nearness, tick);
-                }
-                Moved::Followed { .. } => {}
-                Moved::Jumped { by, from } => {
-                    let likeness =
-                        if *other == tool { SIZE_LIKENESS } else { TOOL_LIKENESS } * nearness;
-                    estimate.shake(by, from, (likeness, nearness), tick);
-                }
-            }
-        }
-        if let Moved::Jumped { .. } = moved {
-            let ledgers = self.ledgers.iter_mut();
-            let shaken = ledgers.filter(|((found, size), _)| near(*found, *size).is_some());
-            shaken.for_each(|(_, ledger)| ledger.renew());
-        }
     }
 }

@@ -5,7 +5,7 @@
 //! the machine really is follows from the first operation, whatever tool it was done with. They are
 //! weak: a look or two outweighs them.
 //!
-//! Estimates are kept relative to this table, so a change here changes what a saved state means:
+//! Levels are kept relative to this table, so a change here changes what a saved state means:
 //! raise [`VERSION`](crate::plan::tools::VERSION) with it.
 
 use crate::plan::tools::ask::Situation;
@@ -25,18 +25,6 @@ const NEVER: Cost = (1e6, 1e-3);
 
 /// Natural logarithm of the seconds expected.
 pub(super) fn ln_seconds(situation: Situation, tool: Tool, bytes: u64) -> f64 {
-    let (latency, transfer) = parts(situation, tool, bytes);
-    (latency + transfer).ln()
-}
-
-/// Share of the latency in the seconds expected.
-pub(super) fn latency_share(situation: Situation, tool: Tool, bytes: u64) -> f64 {
-    let (latency, transfer) = parts(situation, tool, bytes);
-    latency / (latency + transfer)
-}
-
-/// Seconds of latency and of transfer.
-fn parts(situation: Situation, tool: Tool, bytes: u64) -> (f64, f64) {
     let table = match situation {
         Situation::Durable => &DURABLE,
         Situation::Relaxed => &RELAXED,
@@ -44,7 +32,7 @@ fn parts(situation: Situation, tool: Tool, bytes: u64) -> (f64, f64) {
         Situation::Warm => &WARM,
     };
     let (micros, gigabytes) = table[tool as usize];
-    (micros * 1e-6, bytes as f64 / (gigabytes * 1e9))
+    (micros * 1e-6 + bytes as f64 / (gigabytes * 1e9)).ln()
 }
 
 #[cfg(test)]

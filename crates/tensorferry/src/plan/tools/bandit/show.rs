@@ -27,7 +27,7 @@ impl Bandit {
     /// The three dictionaries, for one situation of writing and one of reading.
     pub(crate) fn tables(&self, write: Situation, read: Situation) -> Tables {
         let table = |situation: Situation| -> Table {
-            let own = self.estimates.keys().filter(|(found, ..)| *found == situation);
+            let own = self.tracks.keys().filter(|(found, ..)| *found == situation);
             let entry = |class: SizeClass| {
                 let times = self.times(situation, class);
                 (class.start(), Entry { best: best(&times), times: times.into_iter().collect() })
@@ -45,7 +45,7 @@ impl Bandit {
 
     /// The tools that were tried.
     fn known(&self, situation: Situation, class: SizeClass) -> Tools {
-        let tried = |tool: &Tool| self.estimates.contains_key(&(situation, *tool, class));
+        let tried = |tool: &Tool| self.tracks.contains_key(&(situation, *tool, class));
         Tool::ALL.into_iter().filter(tried).collect()
     }
 

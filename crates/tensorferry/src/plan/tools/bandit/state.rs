@@ -4,9 +4,10 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use super::alarm::Alarm;
-use super::estimate::Estimate;
+use super::alarm::{Alarm, STREAK};
+use super::field::Field;
 use super::ledger::Ledger;
+use super::track::Track;
 use super::{Bandit, Key};
 use crate::error::{Error, Kind, Result};
 use crate::plan::tools::ask::Situation;
@@ -20,19 +21,21 @@ const TICKS_MAX: u64 = 1 << 52;
 #[serde(deny_unknown_fields)]
 pub(super) struct State {
     ticks: [u64; 4],
-    estimates: Vec<(Situation, Tool, SizeClass, Estimate)>,
+    fields: Vec<(Situation, Field)>,
+    tracks: Vec<(Situation, Tool, SizeClass, Track)>,
     alarms: Vec<(Situation, Tool, Alarm)>,
     ledgers: Vec<(Situation, SizeClass, Ledger)>,
 }
 
 impl From<Bandit> for State {
     fn from(bandit: Bandit) -> Self {
-        let estimate = |((situation, tool, class), estimate)| (situation, tool, class, estimate);
+        let track = |((situation, tool, class), track)| (situation, tool, class, track);
         let alarm = |((situation, tool), alarm)| (situation, tool, alarm);
         let ledger = |((situation, class), ledger)| (situation, class, ledger);
         Self {
             ticks: bandit.ticks,
-            estimates: bandit.estimates.into_iter().map(estimate).collect(),
+            fields: bandit.fields.into_iter().collect(),
+            tracks: bandit.tracks.into_iter().map(track).collect(),
             alarms: bandit.alarms.into_iter().map(alarm).collect(),
             ledgers: bandit.ledgers.into_iter().map(ledger).collect(),
         }
@@ -47,7 +50,8 @@ impl TryFrom<State> for Bandit {
             return Err(Error::new(Kind::Corrupt, "more operations than can have been"));
         }
         Ok(Self {
-            estimates: estimates(state.estimates, state.ticks)?,
+            fields: fields(state.fields)?,
+            tracks: tracks(state.tracks, state.ticks)?,
             alarms: alarms(state.alarms)?,
             ledgers: ledgers(state.ledgers)?,
             ticks: state.ticks,
@@ -55,22 +59,34 @@ impl TryFrom<State> for Bandit {
     }
 }
 
-fn estimates(
-    listed: Vec<(Situation, Tool, SizeClass, Estimate)>,
+fn fields(listed: Vec<(Situation, Field)>) -> Result<BTreeMap<Situation, Field>> {
+    let mut fields = BTreeMap::new();
+    for (position, (situation, field)) in listed.into_iter().enumerate() {
+        let at = |error: Error| error.with("field", position);
+        field.check().map_err(at)?;
+        if fields.insert(situation, field).is_some() {
+            return Err(at(Error::new(Kind::Corrupt, "a field stands twice")));
+        }
+    }
+    Ok(fields)
+}
+
+fn tracks(
+    listed: Vec<(Situation, Tool, SizeClass, Track)>,
     ticks: [u64; 4],
-) -> Result<BTreeMap<Key, Estimate>> {
-    let mut estimates = BTreeMap::new();
-    for (position, (situation, tool, class, estimate)) in listed.into_iter().enumerate() {
-        let at = |error: Error| error.with("estimate", position);
-        estimate.check(ticks[situation as usize]).map_err(at)?;
+) -> Result<BTreeMap<Key, Track>> {
+    let mut tracks = BTreeMap::new();
+    for (position, (situation, tool, class, track)) in listed.into_iter().enumerate() {
+        let at = |error: Error| error.with("track", position);
+        track.check(ticks[situation as usize]).map_err(at)?;
         if !situation.admits(tool) {
             return Err(at(Error::new(Kind::Corrupt, format!("{tool} does not write"))));
         }
-        if estimates.insert((situation, tool, class), estimate).is_some() {
-            return Err(at(Error::new(Kind::Corrupt, "an estimate stands twice")));
+        if tracks.insert((situation, tool, class), track).is_some() {
+            return Err(at(Error::new(Kind::Corrupt, "a track stands twice")));
         }
     }
-    Ok(estimates)
+    Ok(tracks)
 }
 
 fn ledgers(
@@ -91,7 +107,7 @@ fn alarms(listed: Vec<(Situation, Tool, Alarm)>) -> Result<BTreeMap<(Situation, 
     let mut alarms = BTreeMap::new();
     for (position, (situation, tool, alarm)) in listed.into_iter().enumerate() {
         let at = |error: Error| error.with("alarm", position);
-        alarm.check().map_err(at)?;
+        alarm.check(STREAK).map_err(at)?;
         if alarms.insert((situation, tool), alarm).is_some() {
             return Err(at(Error::new(Kind::Corrupt, "an alarm stands twice")));
         }

@@ -4,7 +4,7 @@ use proptest::prelude::*;
 
 use super::ledger::OVERRUN_SHARE;
 use super::*;
-use crate::plan::tools::ask::Writing;
+use crate::plan::tools::ask::{Reading, Writing};
 
 fn save(size: u64) -> Save {
     Save { size, writing: Writing::Durable, reading: Reading::Cold, eligible: Tools::ALL }
@@ -92,7 +92,7 @@ fn a_new_size_starts_from_its_neighbours() {
     assert_eq!(bandit.choose_write(Goal::Write, &save(1 << 25)).unwrap(), Tool::Numpy);
     let counts = write(&mut bandit, 1 << 25, 20, |tool| 2.0 * seconds(tool));
     assert!(counts[Tool::Numpy as usize] >= 18, "{counts:?}");
-    assert!(bandit.belief(Situation::Durable, Tool::Numpy, 1 << 25).variance < 0.05);
+    assert!(bandit.belief(Situation::Durable, Tool::Numpy, 1 << 25).variance() < 0.05);
 }
 
 #[test]
@@ -204,4 +204,29 @@ fn a_flush_gives_every_tool_that_may_matter_another_look() {
         "{counts:?}"
     );
     assert!(counts[Tool::Direct as usize] >= 6, "{counts:?}");
+}
+
+#[test]
+fn a_tool_without_values_scatters_as_others_do_near_by() {
+    let after = |factor: f64| {
+        let mut bandit = Bandit::default();
+        for step in 0..80 {
+            let seconds = 0.01 * if step % 2 == 0 { factor } else { factor.recip() };
+            record(&mut bandit, Situation::Durable, Tool::Direct, 16 << 20, seconds);
+        }
+        bandit
+    };
+    let (quiet, loud) = (after(1.02), after(1.8));
+    let noise =
+        |bandit: &Bandit, situation, size| bandit.belief(situation, Tool::Buffered, size).noise;
+    let [near, far] = [16 << 20, 4 << 10].map(|size| noise(&loud, Situation::Durable, size));
+    assert!(noise(&quiet, Situation::Durable, 16 << 20) < far && far < near, "{far}, {near}");
+    let elsewhere = [&quiet, &loud].map(|bandit| noise(bandit, Situation::Cold, 16 << 20));
+    assert!((elsewhere[0] - elsewhere[1]).abs() < 1e-12, "{elsewhere:?}");
+    // The same slow value leaves more doubt where values scatter.
+    let [sure, doubtful] = [quiet, loud].map(|mut bandit| {
+        record(&mut bandit, Situation::Durable, Tool::Buffered, 16 << 20, 0.02);
+        bandit.belief(Situation::Durable, Tool::Buffered, 16 << 20).variance()
+    });
+    assert!(doubtful > 2.0 * sure, "{sure}, {doubtful}");
 }

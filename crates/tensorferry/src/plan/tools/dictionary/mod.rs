@@ -147,7 +147,7 @@ impl Dictionary {
         }
     }
 
-    /// The three dictionaries as plain data. Our own algorithm keeps estimates by size class and
+    /// The three dictionaries as plain data. Our own algorithm keeps what it saw by size class and
     /// situation: it shows each class by its fewest bytes, in the busiest situation of writing and of
     /// reading, with what the times are believed to be.
     pub fn tables(&self) -> Tables {

@@ -177,9 +177,9 @@ fn a_state_that_makes_no_sense_is_an_error_that_says_why() {
         ("{".to_owned(), Kind::Corrupt, "this is no dictionary's state: EOF"),
         ("{}".to_owned(), Kind::Corrupt, "this is no dictionary's state: missing field `version`"),
         (
-            bandit.replace("\"version\":2", "\"version\":9"),
+            bandit.replace("\"version\":3", "\"version\":9"),
             Kind::Unsupported,
-            "the state is of another version; start a new dictionary (version: 9, known: 2)",
+            "the state is of another version; start a new dictionary (version: 9, known: 3)",
         ),
         (
             bandit.replace("direct", "tape"),
@@ -189,12 +189,12 @@ fn a_state_that_makes_no_sense_is_an_error_that_says_why() {
         (
             bandit.replacen("\"noise\":", "\"noise\":-", 1),
             Kind::Corrupt,
-            "this is no dictionary's state: an estimate is out of bounds (estimate: 0)",
+            "this is no dictionary's state: a track is out of bounds (track: 0)",
         ),
         (
             bandit.replacen("[\"durable\",\"direct\"", "[\"durable\",\"mapped\"", 1),
             Kind::Corrupt,
-            "this is no dictionary's state: mapped does not write (estimate: 0)",
+            "this is no dictionary's state: mapped does not write (track: 0)",
         ),
         (
             bandit.replacen("\"seconds\":1.0", "\"seconds\":-1.0", 1),

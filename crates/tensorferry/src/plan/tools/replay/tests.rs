@@ -134,6 +134,25 @@ fn a_trace_comes_back_as_it_was_written() {
 }
 
 #[test]
+fn another_order_has_the_same_steps_in_whole_phases() {
+    let factor = |part: f64, _: bool, _: Tool, _: u64| 1.0 + part;
+    let recipe = Recipe { factor, phase: third, phases: 3, steps: 60, ..base() };
+    let trace = record(&recipe, 1);
+    let other = trace.reordered(5).unwrap();
+    assert_eq!(other, trace.reordered(5).unwrap());
+    assert_ne!(other.steps, trace.reordered(6).unwrap().steps);
+    let phases = other.steps.chunk_by(|one, next| one.phase == next.phase);
+    let phases: Vec<_> = phases.map(|phase| phase[0].phase.clone()).collect();
+    assert_eq!(phases, other.phases);
+    let sorted = |trace: &Trace| {
+        let mut steps: Vec<_> = trace.steps.iter().map(|step| format!("{step:?}")).collect();
+        steps.sort();
+        steps
+    };
+    assert_eq!(sorted(&other), sorted(&trace));
+}
+
+#[test]
 fn a_tool_that_is_missing_is_neither_chosen_nor_compared() {
     let mut trace = record(&Recipe { steps: 300, ..base() }, 1);
     for step in &mut trace.steps {

@@ -15,6 +15,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::error::{Error, Kind, Result};
+use crate::plan::order::{Mt19937, randperm};
 use crate::plan::tools::ask::{Goal, Reading, Writing};
 use crate::plan::tools::tool::{Tool, Tools};
 
@@ -93,6 +94,19 @@ impl Trace {
         Self { machine: self.machine.clone(), phases: self.phases.clone(), steps }
     }
 
+    /// The same in another order: that of the phases, and of the steps within each. What a policy loses in one
+    /// order is a single draw: one look at a large object, or one time that a disk stalled, moves it.
+    pub fn reordered(&self, seed: u64) -> Result<Self> {
+        let mut generator = Mt19937::new(seed);
+        let phases = permuted(&self.phases, &mut generator)?;
+        let mut steps = Vec::with_capacity(self.steps.len());
+        for phase in &phases {
+            let own: Vec<_> = self.steps.iter().filter(|step| step.phase == *phase).collect();
+            steps.extend(permuted(&own, &mut generator)?.into_iter().cloned());
+        }
+        Ok(Self { machine: self.machine.clone(), phases, steps })
+    }
+
     /// Whether every step has what the goal needs.
     pub(super) fn check_goal(&self, goal: Goal) -> Result<()> {
         let lacks = |step: &Step| {
@@ -108,6 +122,11 @@ impl Trace {
             }
         }
     }
+}
+
+fn permuted<T: Clone>(items: &[T], generator: &mut Mt19937) -> Result<Vec<T>> {
+    let order = randperm(items.len() as u64, generator)?;
+    Ok(order.into_iter().map(|at| items[at as usize].clone()).collect())
 }
 
 impl Step {
