@@ -11,6 +11,8 @@ them in the same round.
 
 In both, all write, then all read, in an order of the round's own. The oracle always uses the tool
 that was the best for the size, on average; a policy's share is the oracle's seconds over its own.
+On a noisy disk the oracle is the luckiest tool rather than the best, and a policy may have bad
+luck; so a mean share comes with the interval in which nine of ten such measurements find it.
 """
 
 from __future__ import annotations
@@ -49,6 +51,9 @@ SIZES = (4 << 10, 64 << 10, 1 << 20, 16 << 20, 128 << 20, 1 << 30)
 PHASES = ("idle", "busy disk", "busy processors", "idle again")
 POLICIES = ("bandit", "paper")
 GOALS = ("w", "r", "w+r")
+
+RESAMPLED = 200
+"""How often rounds are drawn anew to see how sure a share is."""
 
 BURN = "while True: pass"
 WRITE = """
@@ -251,6 +256,25 @@ def shares(rows: list[dict[str, Any]]) -> dict[str, dict[str, dict[str, float]]]
     return found
 
 
+def intervals(rows: list[dict[str, Any]]) -> dict[str, dict[str, tuple[float, float]]]:
+    """How sure the mean shares of policies are: nine of ten, of rounds drawn anew from those of the
+    same goal and size."""
+    alike: dict[tuple[str, int], list[dict[str, Any]]] = {}
+    for row in rows:
+        alike.setdefault((row["goal"], row["size"]), []).append(row)
+    chance = random.Random(0)
+    draws = [
+        shares([row for group in alike.values() for row in chance.choices(group, k=len(group))])
+        for _ in range(RESAMPLED)
+    ]
+
+    def interval(goal: str, name: str) -> tuple[float, float]:
+        means = sorted(draw[goal][name]["mean"] for draw in draws)
+        return means[RESAMPLED // 20], means[-1 - RESAMPLED // 20]
+
+    return {goal: {name: interval(goal, name) for name in POLICIES} for goal in GOALS}
+
+
 def best_tool(rows: list[dict[str, Any]], goal: str) -> tuple[float, dict[str, float]]:
     """The oracle's mean seconds, and those of each writing tool with the best reader for it.
 
@@ -273,14 +297,20 @@ def machine() -> str:
     return f"{platform.machine()}, {os.cpu_count()} processors, Linux {platform.release()}"
 
 
-def table(found: dict[str, dict[str, dict[str, float]]]) -> str:
+def table(
+    found: dict[str, dict[str, dict[str, float]]],
+    sure: dict[str, dict[str, tuple[float, float]]],
+) -> str:
     """Shares, for people."""
     head = "".join(f"{label(size):>9}" for size in SIZES)
-    lines = [f"{'goal':6}{'policy':12}{head}{'mean':>9}"]
+    lines = [f"{'goal':6}{'policy':12}{head}{'mean':>9}  nine of ten"]
     for goal, by_name in found.items():
         for name, by_size in by_name.items():
             values = "".join(f"{by_size[str(size)]:9.3f}" for size in SIZES)
-            lines.append(f"{goal:6}{name:12}{values}{by_size['mean']:9.3f}")
+            line = f"{goal:6}{name:12}{values}{by_size['mean']:9.3f}"
+            if name in sure[goal]:
+                line += "  {:.3f} to {:.3f}".format(*sure[goal][name])
+            lines.append(line)
     return "\n".join(lines)
 
 
@@ -313,9 +343,10 @@ def main() -> None:
             write_json(args.trace, record(bench, args.scale, say))
         if args.live:
             rows = live(bench, args.scale, say)
-            found = shares(rows)
-            write_json(args.live, {"machine": machine(), "shares": found, "rows": rows})
-            print(table(found))
+            found, sure = shares(rows), intervals(rows)
+            document = {"machine": machine(), "shares": found, "intervals": sure, "rows": rows}
+            write_json(args.live, document)
+            print(table(found, sure))
     finally:
         shutil.rmtree(directory, ignore_errors=True)
 
