@@ -284,7 +284,11 @@ def test_activations_can_be_offloaded_too(around: bool, tmp_path: Path) -> None:
     else:
         compared(Inside, sentences, steps=12)
     assert offload.report().steps == 24
-    assert offload.report().written_bytes > 0
+    last = offload.report().last
+    # All of it fits; how much reaches the disk before backward takes it back is a matter of time.
+    assert last is not None
+    assert last.tensors > 0
+    assert last.saved_bytes > 0
 
 
 # -- loops --
