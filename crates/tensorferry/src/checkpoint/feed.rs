@@ -99,8 +99,14 @@ impl Load {
     /// Copies the window's bytes into `memory`, and checksums them on the way if asked to.
     pub fn stage(self, mut memory: Lease, checksum: bool) -> Staged {
         memory.truncate((self.window.range.end - self.window.range.start) as usize);
+        let checksums = self.fill(&mut memory, checksum);
+        Staged { window: self.window, memory, checksums }
+    }
+
+    /// Copies the window's bytes, and gives the checksums of its segments if asked to.
+    pub fn fill(&self, memory: &mut [u8], checksum: bool) -> Vec<u32> {
         let mut checksums = Vec::with_capacity(if checksum { self.sources.len() } else { 0 });
-        let mut rest = &mut *memory;
+        let mut rest = memory;
         for (Segment { range, .. }, source) in self.window.segments.iter().zip(&self.sources) {
             let (into, behind) = rest.split_at_mut(range.len());
             rest = behind;
@@ -111,7 +117,7 @@ impl Load {
                 into.copy_from_slice(from);
             }
         }
-        Staged { window: self.window, memory, checksums }
+        checksums
     }
 }
 

@@ -12,6 +12,7 @@ use super::loading::Loading;
 use super::save::WINDOWS_MAX;
 use super::structure::{STRUCTURE, Structure};
 use super::tool::{Buffered, Direct, Reader, Tool};
+use super::whole::{WHOLE_BYTES_MAX, memory_for};
 use super::window::{Segment, WINDOW_BYTES, Windows};
 use crate::codec::checksum::{Combiner, crc32c};
 use crate::error::{Error, Kind, Result};
@@ -21,10 +22,6 @@ use crate::trace;
 
 /// The first read of a file: holds the header of most.
 const FIRST_BYTES: u64 = 128 << 10;
-
-/// A file of at most so many bytes is read as a whole at once: a second read would take longer than the
-/// bytes that may not be wanted.
-const WHOLE_BYTES_MAX: u64 = 2 << 20;
 
 /// A file that is open for loading; what its header says is consistent and, if asked, verified.
 pub struct Checkpoint {
@@ -215,8 +212,7 @@ impl Checkpoint {
 fn read_front(reader: &dyn Reader) -> Result<(Block, u64, u64)> {
     let file_len = reader.file_len()?;
     let read = |len: u64| -> Result<Block> {
-        let memory = Buffer::recycled(len as usize)?;
-        Ok(reader.read(0, memory.into(), Priority::Waiting).wait()?)
+        Ok(reader.read(0, memory_for(len)?.into(), Priority::Waiting).wait()?)
     };
     let first = if file_len <= WHOLE_BYTES_MAX { file_len } else { FIRST_BYTES };
     let front = read(first)?;

@@ -18,6 +18,7 @@
 //! | `structure` | the nested object; judges anybody's |
 //! | `checksums` | CRC-32C of every tensor and of the header itself |
 //! | `window`, `extent` | what is written, and read, at once (pure) |
+//! | `whole` | small files, of which that is all |
 //! | `feed` | tensors into staged windows |
 //! | `save`, `behind` | a save that is waited for, and one that goes on behind its caller |
 //! | `draft`, `turn` | a file beside its name, put in its place whole, in order |
@@ -65,6 +66,7 @@ mod structure;
 mod tests;
 mod tool;
 mod turn;
+mod whole;
 mod window;
 
 pub use crate::dtype::Dtype;

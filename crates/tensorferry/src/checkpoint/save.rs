@@ -6,9 +6,10 @@
 //!             lock    bounded by its windows           ┘   checksums         Draft
 //! ```
 //!
-//! [`save`] stages, checksums and writes at once, on the caller's thread and a few beside it, with
-//! at most [`WINDOWS_MAX`] windows in memory. [`save_behind`](super::save_behind) only stages while the
-//! caller waits. Both end in [`Output::finish`].
+//! [`save`] stages, checksums and writes side by side, on the caller's thread and a few beside it, with
+//! at most [`WINDOWS_MAX`] windows in memory; a small file, header and all, is one write.
+//! [`save_behind`](super::save_behind) only stages while the caller waits. All end in
+//! [`Output::publish`].
 
 use std::path::Path;
 use std::sync::Arc;
@@ -21,7 +22,8 @@ use super::draft::Draft;
 use super::feed::{Feed, Source, Staged, Writes};
 use super::header::{DATA_ALIGNMENT, Header};
 use super::tool::{Direct, Tool};
-use super::window::WINDOW_BYTES;
+use super::whole::{WHOLE_BYTES_MAX, memory_for};
+use super::window::{WINDOW_BYTES, Window};
 use crate::codec::checksum::Combiner;
 use crate::error::{Error, Kind, Result};
 use crate::io::{Engine, Pending, Priority};
@@ -92,6 +94,9 @@ pub fn save(
 ) -> Result<Report> {
     let _span = trace::span("checkpoint", "save");
     let output = Output::begin(engine, path, header, options, Priority::Waiting)?;
+    if output.len() <= WHOLE_BYTES_MAX {
+        return output.save_whole(source);
+    }
     let waited = output.stage_and_write(source)?;
     let staged = output.began.elapsed();
     output.finish(staged, waited)
@@ -163,6 +168,11 @@ impl Output {
         })
     }
 
+    /// Bytes of the file.
+    fn len(&self) -> u64 {
+        self.header_len + self.header.data_len()
+    }
+
     /// How many threads are worth their start.
     pub fn threads(&self) -> usize {
         threads_for(windows_in(&self.header))
@@ -196,29 +206,63 @@ impl Output {
     /// Notes a window's checksums and starts writing it.
     pub fn write(&self, staged: Staged) -> Pending<Block> {
         let Staged { window, memory, checksums } = staged;
+        self.note(&window, checksums);
+        let offset = self.header_len + window.range.start;
+        self.engine.write(self.draft.file(), offset, memory.into(), self.priority)
+    }
+
+    /// Notes the checksums of a window's segments.
+    fn note(&self, window: &Window, checksums: Vec<u32>) {
         let segments = window.segments.iter().zip(checksums);
         let segments = segments
             .map(|(segment, checksum)| (segment.tensor, checksum, segment.range.len() as u64));
         let number = (window.range.start / WINDOW_BYTES) as usize;
         lock(&self.checksums)[number] = segments.collect();
-        let offset = self.header_len + window.range.start;
-        self.engine.write(self.draft.file(), offset, memory.into(), self.priority)
+    }
+
+    /// Saves a small file with one write.
+    fn save_whole(mut self, source: &mut dyn Source) -> Result<Report> {
+        let header_len = self.header_len as usize;
+        let mut memory = memory_for(self.len())?;
+        let mut feed = Feed::new(&self.header.tensors, source);
+        while let Some(load) = feed.next()? {
+            let [start, end] = [load.window.range.start, load.window.range.end]
+                .map(|offset| header_len + offset as usize);
+            let checksums = load.fill(&mut memory[start..end], self.checksum);
+            self.note(&load.window, checksums);
+        }
+        let staged = self.began.elapsed();
+        let header = self.seal()?;
+        memory[..header_len].copy_from_slice(&header);
+        self.engine.write(self.draft.file(), 0, memory.into(), self.priority).wait()?;
+        let waited = self.began.elapsed().saturating_sub(staged);
+        self.publish(staged, waited)
     }
 
     /// Writes the header and puts the file in its place; all windows are written.
     pub fn finish(mut self, staged: Duration, waited: Duration) -> Result<Report> {
+        let header = Buffer::copy_of(&self.seal()?)?.into();
+        self.engine.write(self.draft.file(), 0, header, self.priority).wait()?;
+        self.publish(staged, waited)
+    }
+
+    /// The bytes of the header, once the checksums of all windows are noted.
+    fn seal(&mut self) -> Result<Vec<u8>> {
         let checksums = self.checksum.then(|| self.tensor_checksums());
         let bytes = encode(&mut self.header, checksums)?;
         if bytes.len() as u64 != self.header_len || !self.header_len.is_multiple_of(DATA_ALIGNMENT)
         {
             return Err(Error::new(Kind::Internal, "a header changed its length while saving"));
         }
-        let block = Buffer::copy_of(&bytes)?.into();
-        self.engine.write(self.draft.file(), 0, block, self.priority).wait()?;
-        let sync_began = Instant::now();
+        Ok(bytes)
+    }
+
+    /// Puts the file in its place; everything is written.
+    fn publish(self, staged: Duration, waited: Duration) -> Result<Report> {
+        let (bytes, sync_began) = (self.len(), Instant::now());
         self.draft.publish(self.durable, self.priority)?;
         Ok(Report {
-            bytes: self.header_len + self.header.data_len(),
+            bytes,
             seconds: self.began.elapsed().as_secs_f64(),
             staged_seconds: staged.as_secs_f64(),
             waited_seconds: waited.as_secs_f64(),

@@ -17,9 +17,9 @@ const CHILD: &str = "checkpoint::crash::saves_until_it_is_killed";
 /// Where the child saves to.
 const DIRECTORY: &str = "TENSORFERRY_TEST_DIRECTORY";
 
-/// The two contents that take turns, of different lengths.
+/// The two contents that take turns: one is written in windows, one at once.
 fn contents() -> [Content; 2] {
-    [Content::of_sizes(1, &[WINDOW, 1000]), Content::of_sizes(2, &[WINDOW / 2 + 77, 30, 4096])]
+    [Content::of_sizes(1, &[3 * WINDOW, 1000]), Content::of_sizes(2, &[WINDOW / 2 + 77, 30, 4096])]
 }
 
 #[test]

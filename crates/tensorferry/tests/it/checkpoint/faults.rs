@@ -76,6 +76,32 @@ fn a_write_that_is_torn_anywhere_leaves_the_old_file() {
 }
 
 #[test]
+fn so_does_a_small_file_that_is_written_at_once() {
+    let fail = Effect::Fail(libc::ENOSPC);
+    for (on, effect, kind) in [
+        (On::Write, fail, Kind::OutOfSpace),
+        (On::Sync, fail, Kind::OutOfSpace),
+        (On::Write, Effect::Tear(0), Kind::Io),
+        (On::Write, Effect::Tear(DATA - 1), Kind::Io),
+        (On::Write, Effect::Tear(DATA + 500), Kind::Io),
+    ] {
+        for tool in WRITERS {
+            on_every_engine(|setting, faults| {
+                let [old, new] = [1, 2].map(|seed| Content::of_sizes(seed, &[1000, 24]));
+                let options = Options { tool, ..Options::new(staging(0).unwrap()) };
+                old.save(setting, &options).unwrap();
+                faults.add(Fault::new(on, effect));
+                let error = new.save(setting, &options).unwrap_err();
+                assert_eq!(error.kind(), kind, "{effect:?}: {error}");
+                assert_eq!(files_in(setting.directory.path()), ["model.ferry"]);
+                let fresh = open(&Config::default()).unwrap();
+                old.assert_is_in(&fresh, &setting.path(), WRITERS[1]);
+            });
+        }
+    }
+}
+
+#[test]
 fn the_next_save_of_an_engine_that_has_failed_succeeds() {
     on_every_engine(|setting, faults| {
         let options = Options::new(staging(0).unwrap());
