@@ -1,7 +1,7 @@
 //! How long an operation will take, as far as is known, and who would learn from it.
 
 use super::alike::Alike;
-use super::field::Field;
+use super::opinions::Opinions;
 use super::place::Place;
 use super::track::{NOISE_START, Track};
 use super::{Bandit, prior};
@@ -35,7 +35,7 @@ pub(super) struct Belief<'a> {
 }
 
 impl<'a> Belief<'a> {
-    fn field(&self) -> &'a Field {
+    fn field(&self) -> &'a Opinions {
         self.bandit.field(self.situation)
     }
 

@@ -4,7 +4,7 @@
 //! expects. The covariance of levels says who learns from whom: a value of one tool at one size moves
 //! every level that goes along with it, and makes it surer, by as much as the two go together.
 //!
-//! Some things go together from the start: the machine is fast or slow with every tool; it, and each tool, has
+//! A field starts from a guess and a covariance of somebody's (`opinions.rs`). Some things go together from the start: the machine is fast or slow with every tool; it, and each tool, has
 //! a latency and a bandwidth, which are two things; and what is left of a tool is the more alike the nearer
 //! two sizes are. From then on values decide. Tools that were measured side by side stay bound to one another: when the one in
 //! use becomes slower bit by bit, the others are expected to have become so too.
@@ -18,12 +18,10 @@
 //!
 //! The state has a fixed size, and no variance exceeds [`VARIANCE_MAX`].
 
-use std::sync::LazyLock;
-
 use serde::{Deserialize, Serialize};
 
 use super::alike::Alike;
-use super::place::{KNOTS, LEVELS, Place, level, octave};
+use super::place::{KNOTS, LEVELS, Place, latency_share, level, octave};
 use crate::error::{Error, Kind, Result};
 use crate::plan::tools::tool::Tool;
 
@@ -32,15 +30,12 @@ const MACHINE: f64 = 4.0;
 /// Variance of its latency and of its bandwidth around that.
 const MACHINE_PARTS: f64 = 1.0;
 /// Variance of the latency and of the bandwidth of one tool around the machine's.
-const TOOL_PARTS: f64 = 0.32;
+const TOOL_PARTS: f64 = 0.48;
 /// Variance of one tool around these, and how alike that is at two sizes.
-const TOOL: f64 = 0.04;
+const TOOL: f64 = 0.06;
 const TOOL_SIZES: Alike = Alike { always: 0.0, reach: 4.0 };
 /// Variance of one tool at one size alone.
-const ALONE: f64 = 0.015;
-
-/// Bytes whose transfer takes as long as the latency.
-const EVEN_BYTES: f64 = (1 << 19) as f64;
+const ALONE: f64 = 0.0225;
 
 /// How far the covariance comes back to that of the start with each operation in the situation.
 const FADE: f64 = 2e-5;
@@ -76,33 +71,24 @@ pub(super) struct Field {
     covariance: Vec<f64>,
 }
 
-impl Default for Field {
-    fn default() -> Self {
-        Self { means: vec![0.0; LEVELS], homes: vec![None; LEVELS], covariance: START.clone() }
-    }
-}
-
-/// The covariance before the first value.
-static START: LazyLock<Vec<f64>> = LazyLock::new(|| {
+/// The covariance before the first value, of one who doubts `tools` times as much as is usual how they
+/// differ.
+pub(super) fn start(tools: f64) -> Vec<f64> {
     let covariance = |(one, other): (Knot, Knot)| {
         let apart = one.1.abs_diff(other.1) as f64;
-        let [one_latency, other_latency] = [one, other].map(|(_, knot)| latency_share(knot));
+        let [one_latency, other_latency] =
+            [one, other].map(|(_, knot)| latency_share(octave(knot)));
         let parts = one_latency * other_latency + (1.0 - one_latency) * (1.0 - other_latency);
         let machine = MACHINE + MACHINE_PARTS * parts;
         let tool = TOOL_PARTS * parts + TOOL * TOOL_SIZES.at(apart);
         let alone = if one == other { ALONE } else { 0.0 };
-        machine + alone + if one.0 == other.0 { tool } else { 0.0 }
+        machine + tools * (alone + if one.0 == other.0 { tool } else { 0.0 })
     };
     pairs().map(covariance).collect()
-});
+}
 
 /// A tool's number and a knot's.
 type Knot = (usize, usize);
-
-/// The part of the latency in the seconds at a knot, roughly.
-fn latency_share(knot: usize) -> f64 {
-    1.0 / (1.0 + octave(knot).exp2() / EVEN_BYTES)
-}
 
 /// All pairs of levels, in the order in which their covariances are kept.
 fn pairs() -> impl Iterator<Item = (Knot, Knot)> {
@@ -117,6 +103,14 @@ const fn pair(one: usize, other: usize) -> usize {
 }
 
 impl Field {
+    /// Levels that are guessed, and how sure that is.
+    pub(super) fn new(guess: impl Fn(Tool, usize) -> f64, start: &[f64]) -> Self {
+        let knots = |tool: Tool| (0..KNOTS).map(move |knot| (tool, knot));
+        let levels = Tool::ALL.into_iter().flat_map(knots);
+        let means = levels.map(|(tool, knot)| guess(tool, knot)).collect();
+        Self { means, homes: vec![None; LEVELS], covariance: start.to_vec() }
+    }
+
     /// The level at a place.
     pub(super) fn level(&self, place: &Place) -> f64 {
         place.parts().into_iter().map(|(level, part)| part * self.means[level]).sum()
@@ -133,12 +127,6 @@ impl Field {
         self.covariance(place, place).max(0.0)
     }
 
-    /// How doubtful it is by how much the levels at two places differ.
-    pub(super) fn variance_between(&self, one: &Place, other: &Place) -> f64 {
-        let both = self.covariance(one, one) + self.covariance(other, other);
-        (both - 2.0 * self.covariance(one, other)).max(0.0)
-    }
-
     /// The covariance of one kept level with that at a place.
     fn with(&self, level: usize, place: &Place) -> f64 {
         let kept = |(other, part)| part * self.covariance[pair(level, other)];
@@ -146,15 +134,15 @@ impl Field {
     }
 
     /// One operation more has passed.
-    pub(super) fn fade(&mut self) {
-        for (own, start) in self.covariance.iter_mut().zip(START.iter()) {
+    pub(super) fn fade(&mut self, start: &[f64]) {
+        for (own, start) in self.covariance.iter_mut().zip(start) {
             *own += FADE * (start - *own);
         }
     }
 
     /// Forgets how sure it was.
-    pub(super) fn forget(&mut self) {
-        self.covariance.clone_from(&START);
+    pub(super) fn forget(&mut self, start: &[f64]) {
+        self.covariance.copy_from_slice(start);
     }
 
     /// Takes a value in that is right up to a variance of `noise`.
@@ -249,7 +237,7 @@ impl Field {
         let is_level = |level: &f64| level.abs() <= LEVEL_MAX + 1.0;
         let whole = self.means.len() == LEVELS
             && self.homes.len() == LEVELS
-            && self.covariance.len() == START.len();
+            && self.covariance.len() == pair(LEVELS, 0);
         let sound = whole
             && self.means.iter().chain(self.homes.iter().flatten()).all(is_level)
             && self.is_covariance();
@@ -283,9 +271,22 @@ fn openness(place: &Place, seen: &[Place]) -> Vec<f64> {
 #[cfg(test)]
 #[cfg(not(loom))]
 mod tests {
+    use std::sync::LazyLock;
+
     use proptest::prelude::*;
 
     use super::*;
+
+    static START: LazyLock<Vec<f64>> = LazyLock::new(|| start(1.0));
+
+    fn new() -> Field {
+        Field::new(|_, _| 0.0, &START)
+    }
+
+    /// How doubtful it is by how much two levels differ.
+    fn between(field: &Field, one: &Place, other: &Place) -> f64 {
+        field.variance(one) + field.variance(other) - 2.0 * field.covariance(one, other)
+    }
 
     fn place(tool: Tool, power: u32) -> Place {
         Place::of(tool, 1 << power)
@@ -293,7 +294,7 @@ mod tests {
 
     /// Direct and buffered were seen at 16 MiB, as the table has them.
     fn known() -> Field {
-        let mut field = Field::default();
+        let mut field = new();
         for _ in 0..20 {
             for tool in [Tool::Direct, Tool::Buffered] {
                 field.learn(&place(tool, 24), 0.0, 0.04);
@@ -304,20 +305,19 @@ mod tests {
 
     #[test]
     fn the_first_value_tells_how_fast_the_machine_is_and_little_of_how_tools_differ() {
-        let mut field = Field::default();
+        let mut field = new();
         field.learn(&place(Tool::Direct, 24), 2.0, 0.04);
         for (tool, power) in [(Tool::Direct, 30), (Tool::Torch, 24), (Tool::Torch, 30)] {
             assert!((field.level(&place(tool, power)) - 2.0).abs() < 0.4, "{tool}, {power}");
         }
-        let between = |tool| field.variance_between(&place(Tool::Direct, 24), &place(tool, 24));
+        let between = |tool| between(&field, &place(Tool::Direct, 24), &place(tool, 24));
         assert!(between(Tool::Torch) > TOOL_PARTS, "{}", between(Tool::Torch));
     }
 
     #[test]
     fn a_size_learns_from_another_the_more_the_nearer_it_is() {
-        let doubt = |power| {
-            known().variance_between(&place(Tool::Direct, power), &place(Tool::Buffered, power))
-        };
+        let doubt =
+            |power| between(&known(), &place(Tool::Direct, power), &place(Tool::Buffered, power));
         assert!(doubt(24) < doubt(26) && doubt(26) < doubt(30) && doubt(30) < doubt(36));
         assert!(doubt(30) < TOOL_PARTS / 2.0, "{}", doubt(30));
     }
@@ -326,22 +326,22 @@ mod tests {
     fn what_is_known_fades_and_levels_stay() {
         let mut field = known();
         let (direct, buffered) = (place(Tool::Direct, 24), place(Tool::Buffered, 24));
-        let before = field.variance_between(&direct, &buffered);
+        let before = between(&field, &direct, &buffered);
         for _ in 0..2000 {
-            field.fade();
+            field.fade(&START);
         }
-        let after = field.variance_between(&direct, &buffered);
+        let after = between(&field, &direct, &buffered);
         assert!(before < 0.3 * after && after < TOOL_PARTS, "{before}, {after}");
         assert!(field.level(&direct).abs() < 1e-6);
-        field.forget();
-        assert_eq!(field.covariance, Field::default().covariance);
+        field.forget(&START);
+        assert_eq!(field.covariance, new().covariance);
     }
 
     #[test]
     fn tools_that_were_seen_side_by_side_drift_together() {
         let mut field = known();
         for step in 1..=40 {
-            (0..50).for_each(|_| field.fade());
+            (0..50).for_each(|_| field.fade(&START));
             field.learn(&place(Tool::Direct, 24), 0.02 * f64::from(step), 0.04);
         }
         let [direct, buffered] =
@@ -415,13 +415,13 @@ mod tests {
         fn whatever_happens_the_field_stays_one_and_comes_back_from_json_as_it_was(
             steps in prop::collection::vec((0usize..5, 8u32..40, -4f64..4.0, 0usize..6), 1..60),
         ) {
-            let mut field = Field::default();
+            let mut field = new();
             for (tool, power, value, what) in steps {
                 let place = place(Tool::ALL[tool], power);
                 match what {
                     0 => field.jump(&place, value, &[]),
                     1 => field.cliff(&place, value * value),
-                    2 => (0..500).for_each(|_| field.fade()),
+                    2 => (0..500).for_each(|_| field.fade(&START)),
                     _ => field.learn(&place, value, 1e-3),
                 }
                 prop_assert!(field.check().is_ok());

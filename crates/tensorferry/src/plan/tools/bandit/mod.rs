@@ -1,7 +1,8 @@
 //! Our algorithm: one belief about all tools at all sizes, and looks that pay.
 //!
 //! In each situation one Gaussian says how long every tool takes at every size, and how sure that is
-//! (`field.rs`). A choice takes the tool that is expected to be fastest, unless a *look* at another one is
+//! (`field.rs`); rather, two do, one for a machine that is like those that the built-in table was made on
+//! and one for any other, and the values say how far to believe either (`opinions.rs`). A choice takes the tool that is expected to be fastest, unless a *look* at another one is
 //! worth more than it costs, and can be paid:
 //!
 //! ```text
@@ -46,6 +47,7 @@ mod belief;
 mod choice;
 mod field;
 mod ledger;
+mod opinions;
 mod place;
 mod prior;
 mod show;
@@ -64,8 +66,8 @@ use serde::{Deserialize, Serialize};
 use self::alarm::{Alarm, STREAK};
 use self::belief::Belief;
 use self::choice::{Candidate, Options};
-use self::field::Field;
 use self::ledger::{Ledger, Looker};
+use self::opinions::Opinions;
 use self::place::Place;
 use self::state::State;
 use self::track::{Jump, Shown, Track};
@@ -91,7 +93,7 @@ type Key = (Situation, Tool, SizeClass);
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(try_from = "State", into = "State")]
 pub struct Bandit {
-    fields: BTreeMap<Situation, Field>,
+    fields: BTreeMap<Situation, Opinions>,
     tracks: BTreeMap<Key, Track>,
     alarms: BTreeMap<(Situation, Tool), Alarm>,
     ledgers: BTreeMap<(Situation, SizeClass), Ledger>,
@@ -99,8 +101,8 @@ pub struct Bandit {
     ticks: [u64; 4],
 }
 
-/// What is believed of a situation that was never met.
-static UNKNOWN: LazyLock<Field> = LazyLock::new(Field::default);
+/// What is believed of situations that were never met.
+static UNKNOWN: LazyLock<[Opinions; 4]> = LazyLock::new(|| Situation::ALL.map(Opinions::new));
 
 impl Bandit {
     /// The tool to write with.
@@ -170,17 +172,14 @@ impl Bandit {
         self.ledgers.entry((situation, class)).or_default().record(tool, seconds, believed);
         let tick = self.tick(situation) + 1;
         self.ticks[situation as usize] = tick;
-        let field = self.fields.entry(situation).or_default();
+        let field = self.fields.entry(situation).or_insert_with(|| Opinions::new(situation));
         field.fade();
         let level = field.level(&place);
         let step = observed.ln_seconds() - prior::ln_seconds(situation, tool, size) - level;
         let key = (situation, tool, class);
         let track = self.tracks.entry(key).or_insert_with(|| Track::new(class, tick, noise));
         match track.follow(class, step, field.variance(&place), tick) {
-            Shown::First { cliff, noise } => {
-                field.cliff(&place, cliff);
-                field.learn(&place, level + step, noise);
-            }
+            Shown::First { noise } => field.meet(&place, level + step, noise),
             Shown::Jump(jump) => self.jump(key, &place, jump),
             Shown::Step { step: shown, noise, surprise } => {
                 let alarm = self.alarms.entry((situation, tool)).or_insert(Alarm::new(class));
@@ -205,7 +204,7 @@ impl Bandit {
             .iter()
             .filter(|((found, ..), track)| *found == situation && track.seen() >= from);
         let seen: Vec<_> = seen.map(|((_, tool, at), _)| Place::of(*tool, at.start())).collect();
-        let field = self.fields.entry(situation).or_default();
+        let field = self.fields.entry(situation).or_insert_with(|| Opinions::new(situation));
         let level = field.level(place);
         field.jump(place, by, &seen);
         field.learn(place, level + by, noise);
@@ -218,7 +217,7 @@ impl Bandit {
 
     /// Forgets how sure it was: every tool gets another look where that may matter.
     pub fn flush(&mut self) {
-        self.fields.values_mut().for_each(Field::forget);
+        self.fields.values_mut().for_each(Opinions::forget);
         self.ledgers.values_mut().for_each(Ledger::renew);
     }
 
@@ -226,8 +225,8 @@ impl Bandit {
         self.ticks[situation as usize]
     }
 
-    fn field(&self, situation: Situation) -> &Field {
-        self.fields.get(&situation).unwrap_or(&UNKNOWN)
+    fn field(&self, situation: Situation) -> &Opinions {
+        self.fields.get(&situation).unwrap_or(&UNKNOWN[situation as usize])
     }
 
     fn candidates(&self, goal: Goal, save: &Save, writers: Tools) -> Vec<Candidate<'_>> {

@@ -13,6 +13,8 @@ pub(super) const LEVELS: usize = KNOTS * Tool::ALL.len();
 const OCTAVES: f64 = 2.0;
 /// Of the first knot.
 const FIRST_OCTAVE: f64 = 12.0;
+/// Bytes whose transfer takes as long as the latency.
+const EVEN_BYTES: f64 = (1 << 19) as f64;
 
 /// A tool at a size, as a mixture of two levels.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -40,6 +42,11 @@ impl Place {
         (self.position - knot as f64).abs()
     }
 
+    /// The part of the latency in the seconds, roughly.
+    pub(super) fn latency_share(&self) -> f64 {
+        latency_share(FIRST_OCTAVE + OCTAVES * self.position)
+    }
+
     /// The two levels, and the part that each has.
     pub(super) fn parts(&self) -> [(usize, f64); 2] {
         let (first, above) = (level(self.tool, self.below), self.position - self.below as f64);
@@ -50,6 +57,11 @@ impl Place {
 /// The logarithm of the bytes of a knot.
 pub(super) fn octave(knot: usize) -> f64 {
     FIRST_OCTAVE + OCTAVES * knot as f64
+}
+
+/// The part of the latency in the seconds for so many bytes, given as a logarithm.
+pub(super) fn latency_share(octave: f64) -> f64 {
+    1.0 / (1.0 + octave.exp2() / EVEN_BYTES)
 }
 
 /// The number of a tool's level at a knot.

@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use super::alarm::{Alarm, STREAK};
-use super::field::Field;
 use super::ledger::Ledger;
+use super::opinions::Opinions;
 use super::track::Track;
 use super::{Bandit, Key};
 use crate::error::{Error, Kind, Result};
@@ -21,7 +21,7 @@ const TICKS_MAX: u64 = 1 << 52;
 #[serde(deny_unknown_fields)]
 pub(super) struct State {
     ticks: [u64; 4],
-    fields: Vec<(Situation, Field)>,
+    fields: Vec<(Situation, Opinions)>,
     tracks: Vec<(Situation, Tool, SizeClass, Track)>,
     alarms: Vec<(Situation, Tool, Alarm)>,
     ledgers: Vec<(Situation, SizeClass, Ledger)>,
@@ -59,7 +59,7 @@ impl TryFrom<State> for Bandit {
     }
 }
 
-fn fields(listed: Vec<(Situation, Field)>) -> Result<BTreeMap<Situation, Field>> {
+fn fields(listed: Vec<(Situation, Opinions)>) -> Result<BTreeMap<Situation, Opinions>> {
     let mut fields = BTreeMap::new();
     for (position, (situation, field)) in listed.into_iter().enumerate() {
         let at = |error: Error| error.with("field", position);

@@ -177,9 +177,9 @@ fn a_state_that_makes_no_sense_is_an_error_that_says_why() {
         ("{".to_owned(), Kind::Corrupt, "this is no dictionary's state: EOF"),
         ("{}".to_owned(), Kind::Corrupt, "this is no dictionary's state: missing field `version`"),
         (
-            bandit.replace("\"version\":3", "\"version\":9"),
+            bandit.replace("\"version\":4", "\"version\":9"),
             Kind::Unsupported,
-            "the state is of another version; start a new dictionary (version: 9, known: 3)",
+            "the state is of another version; start a new dictionary (version: 9, known: 4)",
         ),
         (
             bandit.replace("direct", "tape"),
