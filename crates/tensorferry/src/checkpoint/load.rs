@@ -211,9 +211,7 @@ impl Checkpoint {
 /// The bytes in front of the data, and maybe some of it; where it starts, and the length of the file.
 fn read_front(reader: &dyn Reader) -> Result<(Block, u64, u64)> {
     let file_len = reader.file_len()?;
-    let read = |len: u64| -> Result<Block> {
-        Ok(reader.read(0, memory_for(len)?.into(), Priority::Waiting).wait()?)
-    };
+    let read = |len: u64| -> Result<Block> { Ok(reader.read_here(0, memory_for(len)?.into())?) };
     let first = if file_len <= WHOLE_BYTES_MAX { file_len } else { FIRST_BYTES };
     let front = read(first)?;
     let Some(length) = front.first_chunk::<8>() else {

@@ -38,6 +38,11 @@ pub trait Reader: Send + Sync {
 
     /// Fills `into` with the bytes at `offset`.
     fn read(&self, offset: u64, into: Block, priority: Priority) -> Pending<Block>;
+
+    /// The same for few bytes that the caller stands still for.
+    fn read_here(&self, offset: u64, into: Block) -> Result<Block, Failed> {
+        self.read(offset, into, Priority::Waiting).wait()
+    }
 }
 
 /// Around the page cache, at the speed of the disk.
@@ -118,6 +123,10 @@ impl Reader for Opened {
 
     fn read(&self, offset: u64, into: Block, priority: Priority) -> Pending<Block> {
         self.engine.read(&self.file, offset, into, priority)
+    }
+
+    fn read_here(&self, offset: u64, into: Block) -> Result<Block, Failed> {
+        self.engine.read_here(&self.file, offset, into)
     }
 }
 

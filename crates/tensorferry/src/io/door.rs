@@ -7,7 +7,8 @@ use super::backend::Waker;
 use super::inbox::{Delivery, Inbox};
 use super::meter::Meter;
 use super::operation::Operation;
-use crate::error::{Error, Kind};
+use super::priority::Priority;
+use crate::error::{Error, Kind, Result};
 use crate::memory::process_id;
 
 pub(super) struct Door {
@@ -51,15 +52,26 @@ impl Door {
     /// Hands an operation to the driver; waits while too many of its priority are open.
     pub(super) fn accept(&self, operation: Operation) {
         if !self.is_at_home() {
-            let why = "this engine was opened before the process was forked; open a new one here";
-            return self.refuse(operation, Error::new(Kind::Closed, why));
+            return self.refuse(operation, forked());
         }
+        operation.file.drive();
         let lane = operation.priority as usize;
         let message = Message::Operation(Box::new(operation));
         let put = self.inbox.put(lane, message, !self.is_driver(), || self.waker.wake());
         if let Err((Message::Operation(operation), why)) = put {
             self.refuse(*operation, Error::new(Kind::Closed, why));
         }
+    }
+
+    /// Lets a caller carry out an operation of its own; waits while too many of its priority are open.
+    pub(super) fn enter(&self, priority: Priority) -> Result<Visit<'_>> {
+        if !self.is_at_home() {
+            return Err(forked());
+        }
+        let lane = priority as usize;
+        let entered = self.inbox.enter(lane, !self.is_driver());
+        entered.map_err(|why| Error::new(Kind::Closed, why))?;
+        Ok(Visit { door: self, lane })
     }
 
     /// Answers an operation that never gets in.
@@ -95,4 +107,21 @@ impl Door {
         self.close("the engine has stopped");
         drop(self.inbox.take(&mut [0; 4]));
     }
+}
+
+/// A caller that carries out an operation of its own: an engine that stops waits for it.
+pub(super) struct Visit<'a> {
+    door: &'a Door,
+    lane: usize,
+}
+
+impl Drop for Visit<'_> {
+    fn drop(&mut self) {
+        self.door.inbox.leave(self.lane, || self.door.waker.wake());
+    }
+}
+
+fn forked() -> Error {
+    let why = "this engine was opened before the process was forked; open a new one here";
+    Error::new(Kind::Closed, why)
 }

@@ -28,16 +28,17 @@ use super::door::{Door, Message};
 use super::faulty::Faulty;
 use super::file::{File, Home, Open};
 use super::flight::Flight;
+use super::here::{CarryOut, Here};
 use super::memory::{Directory, Memory};
 use super::meter::Meter;
-use super::operation::{Job, Landing, Move, Operation};
-use super::pending::{Pending, promise};
-use super::piece::{Flow, Way};
+use super::operation::{Job, Move, Operation};
+use super::pending::{Failed, Pending, promise};
+use super::piece::Flow;
 use super::priority::Priority;
 use super::ring::Ring;
 use super::schedule::{Limits, Schedule};
 use super::threads::Threads;
-use super::{Config, Engine, Facts};
+use super::{Config, Engine, Facts, memory, threads};
 use crate::error::{Error, Kind, Result};
 use crate::memory::{Block, Pool};
 use crate::sync::{Mutex, lock};
@@ -52,20 +53,23 @@ struct Opened {
 /// An engine that drives a backend; see the [module](self).
 struct Driven {
     door: Arc<Door>,
+    here: Here,
     directory: Option<Directory>,
     facts: Facts,
     thread: Mutex<Option<JoinHandle<()>>>,
 }
 
 impl Driven {
-    /// Starts the driver's thread, and on it the backend.
+    /// Starts the driver's thread, and on it the backend. `carry_out` is how callers do without them.
     fn start(
         config: &Config,
         directory: Option<Directory>,
+        carry_out: CarryOut,
         open: impl FnOnce(&Config) -> Result<Opened> + Send + 'static,
     ) -> Result<Self> {
         static NEXT_ENGINE: AtomicU64 = AtomicU64::new(0);
         let engine = NEXT_ENGINE.fetch_add(1, Ordering::Relaxed);
+        let here = Here::new(config, carry_out)?;
         let config = config.clone();
         let meter = Meter::new(&config.metrics)?;
         let (sender, receiver) = std::sync::mpsc::channel();
@@ -84,16 +88,32 @@ impl Driven {
         let thread = thread.map_err(|error| Error::from_io(error, "can't start the I/O thread"))?;
         let stopped = || Error::new(Kind::Internal, "the I/O thread stopped while it started");
         let (door, facts) = receiver.recv().map_err(|_| stopped())??;
-        Ok(Self { door, directory, facts, thread: Mutex::new(Some(thread)) })
+        Ok(Self { door, here, directory, facts, thread: Mutex::new(Some(thread)) })
     }
 
+    /// Hands an operation to the driver.
     fn submit(&self, operation: Operation) {
-        if operation.file.engine() == self.door.engine {
+        if let Some(operation) = self.own(operation) {
             self.door.accept(operation);
-        } else {
-            let error = Error::invalid("the file was opened by another engine");
-            self.door.refuse(operation, error);
         }
+    }
+
+    /// Carries an operation out on the calling thread.
+    fn run_here(&self, operation: Operation) {
+        let Some(operation) = self.own(operation) else { return };
+        match self.door.enter(operation.priority) {
+            Ok(_visit) => self.here.run(operation, &self.door.meter),
+            Err(error) => self.door.refuse(operation, error),
+        }
+    }
+
+    /// An operation on a file of this engine; others are refused.
+    fn own(&self, operation: Operation) -> Option<Operation> {
+        if operation.file.engine() == self.door.engine {
+            return Some(operation);
+        }
+        self.door.refuse(operation, Error::invalid("the file was opened by another engine"));
+        None
     }
 
     fn move_bytes(
@@ -103,6 +123,7 @@ impl Driven {
         offset: u64,
         block: Block,
         priority: Priority,
+        submit: fn(&Self, Operation),
     ) -> Pending<Block> {
         let (promise, pending) = promise();
         let refused = refusal(file, flow, offset, &block);
@@ -112,7 +133,7 @@ impl Driven {
         match refused {
             Some(error) => self.door.refuse(operation, error),
             None if is_empty => operation.finish(&self.door.meter),
-            None => self.submit(operation),
+            None => submit(self, operation),
         }
         pending
     }
@@ -153,11 +174,21 @@ impl Engine for Driven {
     }
 
     fn read(&self, file: &File, offset: u64, into: Block, priority: Priority) -> Pending<Block> {
-        self.move_bytes(file, Flow::Read, offset, into, priority)
+        self.move_bytes(file, Flow::Read, offset, into, priority, Self::submit)
     }
 
     fn write(&self, file: &File, offset: u64, from: Block, priority: Priority) -> Pending<Block> {
-        self.move_bytes(file, Flow::Write, offset, from, priority)
+        self.move_bytes(file, Flow::Write, offset, from, priority, Self::submit)
+    }
+
+    fn read_here(&self, file: &File, offset: u64, into: Block) -> Result<Block, Failed> {
+        let waiting = Priority::Waiting;
+        self.move_bytes(file, Flow::Read, offset, into, waiting, Self::run_here).wait()
+    }
+
+    fn write_here(&self, file: &File, offset: u64, from: Block) -> Result<Block, Failed> {
+        let waiting = Priority::Waiting;
+        self.move_bytes(file, Flow::Write, offset, from, waiting, Self::run_here).wait()
     }
 
     fn sync(&self, file: &File, priority: Priority) -> Pending<()> {
@@ -276,7 +307,12 @@ impl Driver {
                 self.operations[key].queued = false;
                 self.schedule.dismiss(priority);
                 self.finish_if_done(key);
-            } else if let Some((flight, transfer)) = self.lift_off(key) {
+            } else if let Some((flight, transfer)) = self.operations[key].lift_off(
+                key,
+                self.piece_bytes,
+                &self.staging,
+                &self.door.meter,
+            ) {
                 self.start(priority, key, flight, transfer);
             } else {
                 held[priority as usize] = true;
@@ -303,31 +339,6 @@ impl Driver {
         true
     }
 
-    /// The operation's next piece; `None` while all staging buffers are in use. They come back with
-    /// the transfers that use them.
-    fn lift_off(&mut self, key: usize) -> Option<(Flight, Transfer)> {
-        let operation = &mut self.operations[key];
-        let file = &operation.file;
-        match &mut operation.job {
-            Job::Sync { started, .. } => {
-                *started = true;
-                Some(Flight::sync(key, file.clone()))
-            }
-            Job::Move(job) => {
-                let (len, way) = job.next_piece(file, self.piece_bytes);
-                let counter = match way {
-                    Way::Direct => &self.door.meter.direct,
-                    Way::Buffered => &self.door.meter.buffered,
-                    Way::Staged { .. } if self.staging.free() == 0 => return None,
-                    Way::Staged { .. } => &self.door.meter.staged,
-                };
-                counter.add(1);
-                let piece = job.cut(len, way);
-                Some(Flight::new(key, job.flow, piece, file.clone(), &self.staging))
-            }
-        }
-    }
-
     fn start(&mut self, priority: Priority, key: usize, flight: Flight, mut transfer: Transfer) {
         let operation = &mut self.operations[key];
         operation.in_flight += 1;
@@ -343,11 +354,7 @@ impl Driver {
         let operation = &mut self.operations[key];
         self.schedule.ended(operation.priority, flight.scheduled);
         operation.in_flight -= 1;
-        match operation.settle(flight, ended) {
-            Landing::Whole => {}
-            Landing::Short => self.door.meter.short.add(1),
-            Landing::Hindered => self.door.meter.hindered.add(1),
-        }
+        self.door.meter.landed(operation.settle(flight, ended));
         let (file, is_sync) = (operation.file.id(), matches!(operation.job, Job::Sync { .. }));
         if operation.has_more() && !operation.queued {
             operation.queued = true;
@@ -382,7 +389,7 @@ impl Drop for Driver {
 /// An engine on `io_uring`.
 pub(super) fn ring(config: &Config, why: &str) -> Result<Arc<dyn Engine>> {
     let why = why.to_owned();
-    let engine = Driven::start(config, None, move |config| {
+    let engine = Driven::start(config, None, threads::carry_out, move |config| {
         let (ring, waker) = Ring::open(config.ring_depth, &config.pools)?;
         let registered_bytes = ring.registered_bytes();
         let facts = Facts { registered_bytes, ..facts("ring", why, &ring, config) };
@@ -393,7 +400,7 @@ pub(super) fn ring(config: &Config, why: &str) -> Result<Arc<dyn Engine>> {
 
 /// An engine on threads.
 pub(super) fn threads(config: &Config, why: String) -> Result<Arc<dyn Engine>> {
-    let engine = Driven::start(config, None, move |config| {
+    let engine = Driven::start(config, None, threads::carry_out, move |config| {
         let (threads, waker) = Threads::open(config.threads)?;
         let facts = facts("threads", why, &threads, config);
         Ok(Opened { backend: wrap(threads, config), waker, facts })
@@ -403,7 +410,8 @@ pub(super) fn threads(config: &Config, why: String) -> Result<Arc<dyn Engine>> {
 
 /// An engine on files in memory.
 pub(super) fn memory(config: &Config) -> Result<Arc<dyn Engine>> {
-    let engine = Driven::start(config, Some(Directory::default()), move |config| {
+    let directory = Some(Directory::default());
+    let engine = Driven::start(config, directory, memory::carry_out, move |config| {
         let (memory, waker) = Memory::open();
         let facts = facts("memory", "asked for".into(), &memory, config);
         Ok(Opened { backend: wrap(memory, config), waker, facts })

@@ -22,6 +22,8 @@ struct Script {
     faults: Vec<Fault>,
     chaos: Option<u64>,
     injected: u64,
+    /// Something was torn: the power is gone.
+    dead: bool,
 }
 
 /// One fault: on which transfers, and what happens to them.
@@ -127,8 +129,12 @@ impl Faults {
 
     fn decide(&self, transfer: &Transfer) -> Option<Effect> {
         let script = &mut *lock(&self.0);
+        if script.dead {
+            return Some(Effect::Fail(libc::EIO));
+        }
         let effect = script.scripted(transfer).or_else(|| script.chaotic(transfer));
         script.injected += u64::from(effect.is_some());
+        script.dead = matches!(effect, Some(Effect::Tear(_)));
         effect
     }
 }
@@ -171,12 +177,11 @@ pub(super) struct Faulty {
     delayed: Vec<(Instant, Transfer)>,
     /// The transfer that was torn, until it has ended.
     torn: Option<usize>,
-    dead: bool,
 }
 
 impl Faulty {
     pub(super) fn new(inner: Box<dyn Backend>, faults: Faults) -> Self {
-        Self { inner, faults, failed: Vec::new(), delayed: Vec::new(), torn: None, dead: false }
+        Self { inner, faults, failed: Vec::new(), delayed: Vec::new(), torn: None }
     }
 
     fn fail(&mut self, transfer: Transfer, errno: Errno) {
@@ -205,24 +210,18 @@ impl Backend for Faulty {
     }
 
     fn start(&mut self, transfer: Transfer) {
-        if self.dead {
-            return self.fail(transfer, Errno::IO);
-        }
         match self.faults.decide(&transfer) {
             None => self.inner.start(transfer),
             Some(Effect::Fail(code)) => self.fail(transfer, Errno::from_raw_os_error(code)),
             Some(Effect::Short(len)) => self.start_shortened(transfer, len),
             Some(Effect::Delay(delay)) => self.delayed.push((Instant::now() + delay, transfer)),
-            Some(Effect::Tear(byte)) => {
-                self.dead = true;
-                match (byte - transfer.offset) as usize {
-                    0 => self.fail(transfer, Errno::IO),
-                    len => {
-                        self.torn = Some(transfer.token);
-                        self.start_shortened(transfer, len);
-                    }
+            Some(Effect::Tear(byte)) => match (byte - transfer.offset) as usize {
+                0 => self.fail(transfer, Errno::IO),
+                len => {
+                    self.torn = Some(transfer.token);
+                    self.start_shortened(transfer, len);
                 }
-            }
+            },
         }
     }
 

@@ -75,6 +75,8 @@ struct Inner {
     /// Set by a failed sync: the kernel has dropped dirty pages and reports it only once, so
     /// nothing that this file says later can be believed.
     poisoned: AtomicBool,
+    /// Set once the driver gets work with it: only then it may hold something for it.
+    driven: AtomicBool,
     home: Home,
 }
 
@@ -147,8 +149,8 @@ impl File {
     fn new(path: &Path, writable: bool, storage: Storage, home: Home) -> Self {
         static NEXT_ID: AtomicU64 = AtomicU64::new(0);
         let id = NEXT_ID.fetch_add(1, Ordering::Relaxed);
-        let poisoned = AtomicBool::new(false);
-        Self(Arc::new(Inner { id, path: path.into(), writable, storage, poisoned, home }))
+        let [poisoned, driven] = [const { AtomicBool::new(false) }; 2];
+        Self(Arc::new(Inner { id, path: path.into(), writable, storage, poisoned, driven, home }))
     }
 
     /// The path it was opened by.
@@ -260,6 +262,11 @@ impl File {
         }
     }
 
+    /// The driver gets work with it.
+    pub(super) fn drive(&self) {
+        self.0.driven.store(true, Ordering::Relaxed);
+    }
+
     pub(super) fn poison(&self) {
         self.0.poisoned.store(true, Ordering::Relaxed);
     }
@@ -332,7 +339,9 @@ impl Geometry {
 
 impl Drop for Inner {
     fn drop(&mut self) {
-        (self.home.on_close)(self.id);
+        if *self.driven.get_mut() {
+            (self.home.on_close)(self.id);
+        }
     }
 }
 

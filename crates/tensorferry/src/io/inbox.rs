@@ -48,17 +48,52 @@ impl<T> Inbox<T> {
         may_wait: bool,
         ring: impl FnOnce(),
     ) -> Result<(), (T, &'static str)> {
+        let mut state = match self.let_in(lane, may_wait) {
+            Ok(state) => state,
+            Err(why) => return Err((item, why)),
+        };
+        state.items.push(item);
+        ring_if_asleep(state, ring);
+        Ok(())
+    }
+
+    /// Counts something as put in that never comes to the driver, until it has [left](Self::leave); waits
+    /// as [`put`](Self::put) does.
+    pub(super) fn enter(&self, lane: usize, may_wait: bool) -> Result<(), &'static str> {
+        self.let_in(lane, may_wait).map(drop)
+    }
+
+    /// What had entered is done.
+    pub(super) fn leave(&self, lane: usize, ring: impl FnOnce()) {
+        let mut state = lock(&self.state);
+        let was_full = state.open[lane] >= self.open_max;
+        state.open[lane] -= 1;
+        if state.is_over() {
+            // The driver waits for nothing else.
+            ring_if_asleep(state, ring);
+        } else {
+            drop(state);
+        }
+        if was_full {
+            self.room.notify_all();
+        }
+    }
+
+    /// Waits for room, and takes it.
+    fn let_in(
+        &self,
+        lane: usize,
+        may_wait: bool,
+    ) -> Result<MutexGuard<'_, State<T>>, &'static str> {
         let mut state = lock(&self.state);
         while state.open[lane] >= self.open_max && state.closed.is_none() && may_wait {
             state = wait(&self.room, state, None).0;
         }
         if let Some(why) = state.closed {
-            return Err((item, why));
+            return Err(why);
         }
         state.open[lane] += 1;
-        state.items.push(item);
-        ring_if_asleep(state, ring);
-        Ok(())
+        Ok(state)
     }
 
     /// Puts in something that counts as nobody's work and is never refused.
@@ -85,7 +120,7 @@ impl<T> Inbox<T> {
             *open -= std::mem::take(finished);
         }
         let items = std::mem::take(&mut state.items);
-        let is_last = state.closed.is_some() && state.open == [0; 4];
+        let is_last = state.is_over();
         drop(state);
         if made_room {
             self.room.notify_all();
@@ -97,9 +132,15 @@ impl<T> Inbox<T> {
     pub(super) fn fall_asleep(&self) -> bool {
         let mut state = lock(&self.state);
         // A closed inbox with nothing open is left by taking the last delivery, not by sleeping.
-        let is_over = state.closed.is_some() && state.open == [0; 4];
-        state.asleep = state.items.is_empty() && !is_over;
+        state.asleep = state.items.is_empty() && !state.is_over();
         state.asleep
+    }
+}
+
+impl<T> State<T> {
+    /// Nothing is open and nothing more will come.
+    fn is_over(&self) -> bool {
+        self.closed.is_some() && self.open == [0; 4]
     }
 }
 
@@ -137,6 +178,25 @@ mod tests {
         assert_eq!(inbox.put(3, 'b', true, || ()), Err(('b', "over")));
         assert!(!inbox.take(&mut [0; 4]).is_last);
         assert!(inbox.take(&mut [0, 0, 0, 1]).is_last);
+    }
+
+    #[test]
+    fn who_has_entered_takes_room_and_keeps_the_inbox_from_being_over() {
+        let inbox = Inbox::new(1);
+        inbox.enter(0, true).unwrap();
+        std::thread::scope(|scope| {
+            let waiter = scope.spawn(|| inbox.put(0, 'a', true, || ()));
+            inbox.leave(0, || unreachable!("nobody sleeps"));
+            waiter.join().unwrap().unwrap();
+        });
+        inbox.take(&mut [1, 0, 0, 0]);
+        inbox.enter(0, true).unwrap();
+        inbox.close("over", || ());
+        assert_eq!(inbox.enter(1, true), Err("over"));
+        assert!(!inbox.take(&mut [0; 4]).is_last && inbox.fall_asleep());
+        let mut rung = false;
+        inbox.leave(0, || rung = true);
+        assert!(rung && inbox.take(&mut [0; 4]).is_last);
     }
 
     #[test]
@@ -215,6 +275,31 @@ mod loom_tests {
             };
             assert_eq!(drive(&inbox, &bell), 3);
             caller.join().unwrap();
+        });
+    }
+
+    #[test]
+    fn loom_a_driver_leaves_after_whoever_had_entered_and_does_not_sleep_on() {
+        loom::model(|| {
+            let (inbox, bell) = (Arc::new(Inbox::<usize>::new(1)), Arc::new(Bell::default()));
+            let left = Arc::new(Mutex::new(false));
+            inbox.enter(0, true).unwrap();
+            let caller = {
+                let (inbox, bell) = (Arc::clone(&inbox), Arc::clone(&bell));
+                let left = Arc::clone(&left);
+                thread::spawn(move || {
+                    *lock(&left) = true;
+                    inbox.leave(0, || bell.ring());
+                })
+            };
+            let closer = {
+                let (inbox, bell) = (Arc::clone(&inbox), Arc::clone(&bell));
+                thread::spawn(move || inbox.close("over", || bell.ring()))
+            };
+            drive(&inbox, &bell);
+            assert!(*lock(&left));
+            caller.join().unwrap();
+            closer.join().unwrap();
         });
     }
 }

@@ -73,7 +73,8 @@ pub(super) fn set_len(content: &mut Vec<u8>, len: u64) -> Result<(), Errno> {
     Ok(())
 }
 
-fn carry_out(transfer: &mut Transfer) -> Result<usize, Errno> {
+/// Moves the bytes of a transfer, on the calling thread.
+pub(super) fn carry_out(transfer: &mut Transfer) -> Result<usize, Errno> {
     let mut content = lock(transfer.file.content().ok_or(Errno::BADF)?);
     let start = usize::try_from(transfer.offset).map_err(|_| Errno::FBIG)?;
     match &mut transfer.work {

@@ -11,6 +11,7 @@
 
 use std::time::Duration;
 
+use super::operation::Landing;
 use super::priority::Priority;
 use crate::error::Result;
 use crate::metrics::{Counter, Histogram, Registry};
@@ -22,8 +23,8 @@ pub(super) struct Meter {
     pub direct: Counter,
     pub staged: Counter,
     pub buffered: Counter,
-    pub short: Counter,
-    pub hindered: Counter,
+    short: Counter,
+    hindered: Counter,
 }
 
 struct Cell {
@@ -72,6 +73,15 @@ impl Meter {
         };
         describe(registry)?;
         Ok(meter)
+    }
+
+    /// A piece came back.
+    pub(super) fn landed(&self, landing: Landing) {
+        match landing {
+            Landing::Whole => {}
+            Landing::Short => self.short.add(1),
+            Landing::Hindered => self.hindered.add(1),
+        }
     }
 
     /// An operation is done; `bytes` when it succeeded.

@@ -12,7 +12,8 @@
 //! driver does once, for all backends, what is easy to get wrong: it cuts an operation of any size
 //! into pieces, finds a way for unaligned edges, bounds what is in flight, shares the disk by
 //! [`Priority`], continues short transfers, retries what passes, and keeps every buffer alive until
-//! the kernel is done with it.
+//! the kernel is done with it. Few bytes that somebody stands still for need not go past it
+//! ([`Engine::read_here`]).
 //!
 //! Why not an asynchronous runtime? A path here has a handful of large operations under way and a
 //! thread that plans them; a handle that can be polled or waited for is all it needs, and no
@@ -25,6 +26,7 @@ mod driver;
 mod faulty;
 mod file;
 mod flight;
+mod here;
 #[cfg(test)]
 #[cfg(loom)]
 pub(crate) mod immediate;
@@ -69,6 +71,17 @@ pub trait Engine: Send + Sync {
 
     /// Writes all of `from` at `offset`.
     fn write(&self, file: &File, offset: u64, from: Block, priority: Priority) -> Pending<Block>;
+
+    /// Reads as [`read`](Self::read) does, on the calling thread, which waits anyway: for few bytes, handing
+    /// them to another thread and back takes longer than the disk.
+    fn read_here(&self, file: &File, offset: u64, into: Block) -> Result<Block, Failed> {
+        self.read(file, offset, into, Priority::Waiting).wait()
+    }
+
+    /// Writes as [`write`](Self::write) does, on the calling thread, likewise.
+    fn write_here(&self, file: &File, offset: u64, from: Block) -> Result<Block, Failed> {
+        self.write(file, offset, from, Priority::Waiting).wait()
+    }
 
     /// Makes every write to the file that was done before survive a power cut. Once it has failed,
     /// the file takes no more writes.

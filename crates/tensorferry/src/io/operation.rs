@@ -14,7 +14,7 @@ use std::time::Instant;
 
 use rustix::io::Errno;
 
-use super::backend::Ended;
+use super::backend::{Ended, Transfer};
 use super::file::File;
 use super::flight::Flight;
 use super::meter::{Meter, Verb};
@@ -22,7 +22,7 @@ use super::pending::{Failed, Promise};
 use super::piece::{Flow, Range, Way};
 use super::priority::Priority;
 use crate::error::{Error, Kind};
-use crate::memory::{Block, Part, Parts};
+use crate::memory::{Block, Part, Parts, Pool};
 use crate::size::Size;
 use crate::trace;
 
@@ -117,6 +117,36 @@ impl Operation {
     /// Whether nobody would see what a further piece brings.
     pub(super) fn is_pointless(&self) -> bool {
         matches!(&self.job, Job::Move(job) if job.flow == Flow::Read && job.promise.is_abandoned())
+    }
+
+    /// The next piece, of an operation with this number; `None` while all staging buffers are in use. They
+    /// come back with the transfers that use them.
+    pub(super) fn lift_off(
+        &mut self,
+        number: usize,
+        piece_max: usize,
+        staging: &Pool,
+        meter: &Meter,
+    ) -> Option<(Flight, Transfer)> {
+        let file = &self.file;
+        match &mut self.job {
+            Job::Sync { started, .. } => {
+                *started = true;
+                Some(Flight::sync(number, file.clone()))
+            }
+            Job::Move(job) => {
+                let (len, way) = job.next_piece(file, piece_max);
+                let counter = match way {
+                    Way::Direct => &meter.direct,
+                    Way::Buffered => &meter.buffered,
+                    Way::Staged { .. } if staging.free() == 0 => return None,
+                    Way::Staged { .. } => &meter.staged,
+                };
+                counter.add(1);
+                let piece = job.cut(len, way);
+                Some(Flight::new(number, job.flow, piece, file.clone(), staging))
+            }
+        }
     }
 
     /// Takes back a piece that the kernel is done with, and judges what it did.
@@ -235,7 +265,7 @@ impl Move {
     }
 
     /// How many bytes the next piece has, and the way it would take.
-    pub(super) fn next_piece(&self, file: &File, piece_max: usize) -> (usize, Way) {
+    fn next_piece(&self, file: &File, piece_max: usize) -> (usize, Way) {
         let (offset, len, address) = match self.leftovers.last() {
             Some(Leftover { offset, part }) => {
                 (*offset, part.len(), part.start().as_ptr() as usize)
@@ -247,7 +277,7 @@ impl Move {
     }
 
     /// Cuts the next piece off, as [`next_piece`](Self::next_piece) said.
-    pub(super) fn cut(&mut self, len: usize, way: Way) -> Piece {
+    fn cut(&mut self, len: usize, way: Way) -> Piece {
         let Some(mut leftover) = self.leftovers.pop() else {
             return Piece { offset: self.uncut_offset(), part: self.parts.cut(len), way };
         };

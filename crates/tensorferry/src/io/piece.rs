@@ -11,10 +11,13 @@
 //!
 //! A middle whose memory is not aligned for the device is *staged*: it passes through an aligned
 //! buffer of the engine, one copy more. So does the edge of a read, which fetches the blocks around
-//! it and copies out what was asked for. The edge of a write must not touch its neighbours'
+//! it and copies out what was asked for; a short read with an edge is fetched as a whole. The edge of a write must not touch its neighbours'
 //! bytes, and goes through the page cache.
 
 use super::file::Geometry;
+
+/// A read of at most so many bytes that has an edge is one request: a second one takes longer than copying.
+const TOGETHER_BYTES_MAX: usize = 256 << 10;
 
 /// Whether bytes come or go.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -53,6 +56,11 @@ impl Range {
         };
         let lead = (self.offset % geometry.block as u64) as usize;
         let middle = most - most % geometry.block;
+        if self.flow == Flow::Read
+            && let Some(span) = self.span_together(geometry, piece_max, lead)
+        {
+            return (self.len, Way::Staged { lead, span });
+        }
         if lead == 0 && middle > 0 {
             let aligned = self.address.is_multiple_of(geometry.memory);
             let staged = Way::Staged { lead: 0, span: middle };
@@ -63,6 +71,12 @@ impl Range {
             Flow::Write if lead == 0 => (most, Way::Buffered),
             Flow::Write => (most.min(geometry.block - lead), Way::Buffered),
         }
+    }
+
+    /// The blocks around a short range that does not consist of whole ones.
+    fn span_together(self, geometry: Geometry, piece_max: usize, lead: usize) -> Option<usize> {
+        let span = (lead + self.len).next_multiple_of(geometry.block);
+        (span != self.len && span <= piece_max.min(TOGETHER_BYTES_MAX)).then_some(span)
     }
 
     /// An edge of a read: only up to the next block when the memory is aligned from there on,
@@ -107,10 +121,26 @@ mod tests {
 
     #[test]
     fn a_read_with_aligned_memory_behind_its_edge_goes_direct_from_there() {
-        let range = Range { flow: Flow::Read, offset: 512, len: 16384, address: 1 << 16 };
+        let range = Range { flow: Flow::Read, offset: 512, len: 512 << 10, address: 1 << 16 };
         let ways: Vec<_> = pieces(range, 1 << 20).iter().map(|piece| (piece.1, piece.3)).collect();
         let edge = |lead, span| Way::Staged { lead, span };
-        assert_eq!(ways, [(3584, edge(512, 4096)), (12288, Way::Direct), (512, edge(0, 4096))]);
+        let middle = (512 << 10) - 4096;
+        assert_eq!(ways, [(3584, edge(512, 4096)), (middle, Way::Direct), (512, edge(0, 4096))]);
+    }
+
+    #[test]
+    fn a_short_read_with_an_edge_is_one_request() {
+        for (offset, len, lead, span) in
+            [(0, 5000, 0, 8192), (512, 16384, 512, 20480), (4095, 2, 4095, 8192)]
+        {
+            let range = Range { flow: Flow::Read, offset, len, address: 1 << 16 };
+            assert_eq!(
+                range.next_piece(Some(GEOMETRY), 1 << 20),
+                (len, Way::Staged { lead, span })
+            );
+        }
+        let whole = Range { flow: Flow::Read, offset: 4096, len: 8192, address: 1 << 16 };
+        assert_eq!(whole.next_piece(Some(GEOMETRY), 1 << 20), (8192, Way::Direct));
     }
 
     proptest! {

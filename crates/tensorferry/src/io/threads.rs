@@ -79,7 +79,8 @@ impl Shared {
     }
 }
 
-fn carry_out(transfer: &mut Transfer) -> Result<usize, Errno> {
+/// Moves the bytes of a transfer, on the calling thread.
+pub(super) fn carry_out(transfer: &mut Transfer) -> Result<usize, Errno> {
     let Some(descriptor) = transfer.file.descriptor(transfer.direct) else {
         return Err(Errno::BADF);
     };

@@ -1,5 +1,7 @@
 //! One conformance suite for every backend, and what each fault becomes.
 
+mod here;
+
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,0 +1,105 @@
+//! Operations that their callers carry out themselves.
+//!
+//! An operation that goes through the driver changes threads twice, and on a virtual machine it is the host
+//! that wakes a processor which sleeps: for a few pages that takes longer than the disk does. Who wants
+//! one small thing, and stands still until it is done, calls the kernel from where it stands.
+//!
+//! It is the same operation, cut, staged, continued, retried, judged and counted by the same code, with
+//! faults from the same script; its pieces go one after another. What it goes past is the schedule: a caller
+//! has one piece under way, however busy the disk is. So this is for few bytes. Who has many lets the driver
+//! share the disk.
+
+use rustix::io::Errno;
+
+use super::Config;
+use super::backend::{Backend, Ended, Patience, Transfer};
+use super::faulty::{Faults, Faulty};
+use super::meter::Meter;
+use super::operation::Operation;
+use crate::error::Result;
+use crate::memory::Pool;
+
+/// Pieces may be this many times as long as the driver's: nobody waits behind them for a turn.
+const PIECES: usize = 4;
+
+/// Buffers for what is not aligned; callers take turns. Memory only once they are used.
+const STAGING_BUFFERS: usize = 2;
+
+/// How a thread moves the bytes of a transfer by itself.
+pub(super) type CarryOut = fn(&mut Transfer) -> Result<usize, Errno>;
+
+/// What callers need to do without the driver.
+pub(super) struct Here {
+    carry_out: CarryOut,
+    faults: Option<Faults>,
+    staging: Pool,
+    piece_bytes: usize,
+}
+
+impl Here {
+    pub(super) fn new(config: &Config, carry_out: CarryOut) -> Result<Self> {
+        let piece_bytes = PIECES * config.piece_bytes;
+        let staging = Pool::new(piece_bytes, STAGING_BUFFERS)?;
+        Ok(Self { carry_out, faults: config.faults.clone(), staging, piece_bytes })
+    }
+
+    /// Carries an operation out, and answers it.
+    pub(super) fn run(&self, mut operation: Operation, meter: &Meter) {
+        let mut backend = self.backend();
+        let mut ended = Vec::new();
+        while operation.has_more() {
+            let Some((flight, transfer)) =
+                operation.lift_off(0, self.piece_bytes, &self.staging, meter)
+            else {
+                // Until another caller gives one back.
+                drop(self.staging.take());
+                continue;
+            };
+            backend.start(transfer);
+            while ended.is_empty() {
+                if let Err(error) = backend.reap(Patience::Unlimited, &mut ended) {
+                    operation.fail(error);
+                    return operation.finish(meter);
+                }
+            }
+            if let Some(ended) = ended.pop() {
+                meter.landed(operation.settle(flight, ended));
+            }
+        }
+        operation.finish(meter);
+    }
+
+    fn backend(&self) -> Box<dyn Backend> {
+        let caller = Caller { carry_out: self.carry_out, ended: None };
+        match &self.faults {
+            Some(faults) => Box::new(Faulty::new(Box::new(caller), faults.clone())),
+            None => Box::new(caller),
+        }
+    }
+}
+
+/// The calling thread as a backend, for one transfer at a time.
+struct Caller {
+    carry_out: CarryOut,
+    ended: Option<Ended>,
+}
+
+impl Backend for Caller {
+    fn depth(&self) -> usize {
+        1
+    }
+
+    fn start(&mut self, mut transfer: Transfer) {
+        let result = (self.carry_out)(&mut transfer);
+        self.ended = Some(Ended { transfer, result });
+    }
+
+    fn reap(&mut self, patience: Patience, ended: &mut Vec<Ended>) -> Result<()> {
+        // Nobody else could end this wait.
+        if let (None, Patience::AtMost(limit)) = (&self.ended, patience) {
+            std::thread::sleep(limit);
+        }
+        ended.extend(self.ended.take());
+        Ok(())
+    }
+}
