@@ -324,6 +324,18 @@ impl Checkpoint {
         Ok(self.opened()?.has_checksums())
     }
 
+    /// Bytes of all tensors.
+    #[getter]
+    fn nbytes(&self) -> PyResult<u64> {
+        Ok(self.header()?.data_len())
+    }
+
+    /// The tool that wrote it, where the file says so.
+    #[getter]
+    fn written_with(&self) -> PyResult<Option<&str>> {
+        Ok(self.opened()?.structure().map(|structure| structure.tool.as_str()))
+    }
+
     /// Loads tensors, by number, each into the memory at its address, or into a new buffer where
     /// there is none. The memory is as long as the tensor, alive, and used by nobody else.
     fn load(

@@ -346,18 +346,15 @@ def _load_as_found(path: str, options: LoadOptions) -> Any:
 def _look(path: str) -> tuple[int, str] | None:
     """Size of the object in a file that this process has not saved, and the tool that wrote it;
     nothing of an index of several files."""
-    from tensorferry._checkpoint.opened import Opened
     from tensorferry._checkpoint.recognise import recognise
-    from tensorferry._structure import parse
 
     found = recognise(path)
     if found == "index":
         return None
     if found != "safetensors":
         return os.path.getsize(path), found
-    opened = Opened(path, tool="buffered", verify=False)
-    text = opened.metadata.get("tensorferry")
-    tool = parse(text).tool if text is not None else "direct"
+    opened = _lib.Checkpoint(path, tool="buffered", verify=False)
+    tool = opened.written_with
     return opened.nbytes, tool if tool in ("direct", "buffered") else "direct"
 
 

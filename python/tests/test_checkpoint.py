@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import platform
 import subprocess
@@ -848,3 +849,21 @@ def test_devices_and_files_that_make_no_sense_are_errors_of_ours(tmp_path: Path)
     os.mkfifo(tmp_path / "pipe")
     with pytest.raises(ferry.InvalidInput, match="it is a pipe"):
         ferry.load(tmp_path / "pipe")
+
+
+@pytest.mark.parametrize("enabled", [True, False])
+def test_a_load_leaves_the_collector_of_cycles_as_it_was(enabled: bool, tmp_path: Path) -> None:
+    path = tmp_path / "model"
+    ferry.save({"a": torch.ones(3)}, path)
+    broken = tmp_path / "broken"
+    broken.write_bytes(path.read_bytes()[:-1])
+    before = gc.isenabled()
+    try:
+        (gc.enable if enabled else gc.disable)()
+        ferry.load(path)
+        assert gc.isenabled() is enabled
+        with pytest.raises(ferry.Error):
+            ferry.load(broken)
+        assert gc.isenabled() is enabled
+    finally:
+        (gc.enable if before else gc.disable)()

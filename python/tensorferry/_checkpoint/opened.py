@@ -30,11 +30,6 @@ class Opened:
         self.numbers = {tensor[0]: number for number, tensor in enumerate(self.tensors)}
         self.metadata = self.core.metadata()
 
-    @property
-    def nbytes(self) -> int:
-        """Bytes of all tensors."""
-        return sum(tensor[3] for tensor in self.tensors)
-
     def node(self) -> Any:
         """The object that the file holds: what was saved, or its tensors by name."""
         text = self.metadata.get("tensorferry")

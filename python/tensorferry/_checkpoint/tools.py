@@ -33,7 +33,7 @@ from tensorferry._errors import (
     OutOfSpace,
     Unsupported,
 )
-from tensorferry._structure import Flat, structure_text
+from tensorferry._structure import Flat, structure_text, uncollected
 
 FULL_BYTES = 1 << 20
 """A disk with less room than this counts as full when a library fails without saying why."""
@@ -120,8 +120,11 @@ class CoreTool:
 
 def load_core(path: str, options: LoadOptions, tool: str | None = None) -> Any:
     """Loads a safetensors file; without a tool, the core chooses by what is cached."""
-    opened = Opened(path, tool=tool, verify=options.verify)
-    return opened.object(keys=options.keys, mmap=options.mmap, map_location=options.map_location)
+    with uncollected():
+        opened = Opened(path, tool=tool, verify=options.verify)
+        return opened.object(
+            keys=options.keys, mmap=options.mmap, map_location=options.map_location
+        )
 
 
 def _finish_streams(flat: Flat) -> None:
