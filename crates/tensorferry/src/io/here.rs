@@ -19,7 +19,8 @@ use super::operation::Operation;
 use crate::error::Result;
 use crate::memory::Pool;
 
-/// Pieces may be this many times as long as the driver's: nobody waits behind them for a turn.
+/// Pieces may be this many times as long as the driver's, if so many bytes may be in flight: nobody waits
+/// behind them for a turn.
 const PIECES: usize = 4;
 
 /// Buffers for what is not aligned; callers take turns. Memory only once they are used.
@@ -38,7 +39,9 @@ pub(super) struct Here {
 
 impl Here {
     pub(super) fn new(config: &Config, carry_out: CarryOut) -> Result<Self> {
-        let piece_bytes = PIECES * config.piece_bytes;
+        let longer = PIECES * config.piece_bytes;
+        let fits = longer as u64 <= config.in_flight_bytes;
+        let piece_bytes = if fits { longer } else { config.piece_bytes };
         let staging = Pool::new(piece_bytes, STAGING_BUFFERS)?;
         Ok(Self { carry_out, faults: config.faults.clone(), staging, piece_bytes })
     }

@@ -4,9 +4,10 @@
 //! expects. The covariance of levels says who learns from whom: a value of one tool at one size moves
 //! every level that goes along with it, and makes it surer, by as much as the two go together.
 //!
-//! A field starts from a guess and a covariance of somebody's (`opinions.rs`). Some things go together from the start: the machine is fast or slow with every tool; it, and each tool, has
-//! a latency and a bandwidth, which are two things; and what is left of a tool is the more alike the nearer
-//! two sizes are. From then on values decide. Tools that were measured side by side stay bound to one another: when the one in
+//! A field starts from a guess and a covariance of somebody's (`opinions.rs`). Some things go together from
+//! the start: the machine is fast or slow with every tool; it, and each tool, has a latency and a bandwidth,
+//! which are two things; and what is left of a tool is the more alike the nearer two sizes are. From then on
+//! values decide. Tools that were measured side by side stay bound to one another: when the one in
 //! use becomes slower bit by bit, the others are expected to have become so too.
 //!
 //! ```text

@@ -2,8 +2,9 @@
 //!
 //! In each situation one Gaussian says how long every tool takes at every size, and how sure that is
 //! (`field.rs`); rather, two do, one for a machine that is like those that the built-in table was made on
-//! and one for any other, and the values say how far to believe either (`opinions.rs`). A choice takes the tool that is expected to be fastest, unless a *look* at another one is
-//! worth more than it costs, and can be paid:
+//! and one for any other, and the values say how far to believe either (`opinions.rs`). A choice takes the
+//! tool that is expected to be fastest, unless a *look* at another one is worth more than it costs, and can
+//! be paid:
 //!
 //! ```text
 //!   worth   the saving that the look may show, here and at all sizes that learn from it, times the
