@@ -21,6 +21,7 @@ import numpy as np
 import torch
 
 from tensorferry import _lib
+from tensorferry._checkpoint.collector import uncollected
 from tensorferry._checkpoint.location import MapLocation, is_meta, placer
 from tensorferry._checkpoint.opened import Opened, as_keys
 from tensorferry._checkpoint.recognise import Format
@@ -33,7 +34,7 @@ from tensorferry._errors import (
     OutOfSpace,
     Unsupported,
 )
-from tensorferry._structure import Flat, structure_text, uncollected
+from tensorferry._structure import Flat, structure_text
 
 FULL_BYTES = 1 << 20
 """A disk with less room than this counts as full when a library fails without saying why."""

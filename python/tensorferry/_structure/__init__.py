@@ -14,7 +14,6 @@ it says where the bytes lie, or that they have to be gathered first (``Stored.ma
 """
 
 from tensorferry._structure.build import build
-from tensorferry._structure.collector import uncollected
 from tensorferry._structure.flatten import NESTING_MAX, Flat, flatten
 from tensorferry._structure.select import names, select
 from tensorferry._structure.stored import Stored
@@ -31,5 +30,4 @@ __all__ = [
     "parse",
     "select",
     "structure_text",
-    "uncollected",
 ]

@@ -393,7 +393,7 @@ pub(super) fn ring(config: &Config, why: &str) -> Result<Arc<dyn Engine>> {
         let (ring, waker) = Ring::open(config.ring_depth, &config.pools)?;
         let registered_bytes = ring.registered_bytes();
         let facts = Facts { registered_bytes, ..facts("ring", why, &ring, config) };
-        Ok(Opened { backend: wrap(ring, config), waker, facts })
+        Ok(Opened { backend: Faulty::around(ring, config.faults.as_ref()), waker, facts })
     })?;
     Ok(Arc::new(engine))
 }
@@ -403,7 +403,7 @@ pub(super) fn threads(config: &Config, why: String) -> Result<Arc<dyn Engine>> {
     let engine = Driven::start(config, None, threads::carry_out, move |config| {
         let (threads, waker) = Threads::open(config.threads)?;
         let facts = facts("threads", why, &threads, config);
-        Ok(Opened { backend: wrap(threads, config), waker, facts })
+        Ok(Opened { backend: Faulty::around(threads, config.faults.as_ref()), waker, facts })
     })?;
     Ok(Arc::new(engine))
 }
@@ -414,16 +414,9 @@ pub(super) fn memory(config: &Config) -> Result<Arc<dyn Engine>> {
     let engine = Driven::start(config, directory, memory::carry_out, move |config| {
         let (memory, waker) = Memory::open();
         let facts = facts("memory", "asked for".into(), &memory, config);
-        Ok(Opened { backend: wrap(memory, config), waker, facts })
+        Ok(Opened { backend: Faulty::around(memory, config.faults.as_ref()), waker, facts })
     })?;
     Ok(Arc::new(engine))
-}
-
-fn wrap(backend: impl Backend + 'static, config: &Config) -> Box<dyn Backend> {
-    match &config.faults {
-        Some(faults) => Box::new(Faulty::new(Box::new(backend), faults.clone())),
-        None => Box::new(backend),
-    }
 }
 
 fn facts(name: &'static str, why: String, backend: &impl Backend, config: &Config) -> Facts {

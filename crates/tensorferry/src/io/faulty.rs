@@ -180,8 +180,19 @@ pub(super) struct Faulty {
 }
 
 impl Faulty {
-    pub(super) fn new(inner: Box<dyn Backend>, faults: Faults) -> Self {
+    fn new(inner: Box<dyn Backend>, faults: Faults) -> Self {
         Self { inner, faults, failed: Vec::new(), delayed: Vec::new(), torn: None }
+    }
+
+    /// A backend with these faults, or as it is without any.
+    pub(super) fn around(
+        backend: impl Backend + 'static,
+        faults: Option<&Faults>,
+    ) -> Box<dyn Backend> {
+        match faults {
+            Some(faults) => Box::new(Self::new(Box::new(backend), faults.clone())),
+            None => Box::new(backend),
+        }
     }
 
     fn fail(&mut self, transfer: Transfer, errno: Errno) {

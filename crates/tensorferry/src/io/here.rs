@@ -48,7 +48,8 @@ impl Here {
 
     /// Carries an operation out, and answers it.
     pub(super) fn run(&self, mut operation: Operation, meter: &Meter) {
-        let mut backend = self.backend();
+        let caller = Caller { carry_out: self.carry_out, ended: None };
+        let mut backend = Faulty::around(caller, self.faults.as_ref());
         let mut ended = Vec::new();
         while operation.has_more() {
             let Some((flight, transfer)) =
@@ -70,14 +71,6 @@ impl Here {
             }
         }
         operation.finish(meter);
-    }
-
-    fn backend(&self) -> Box<dyn Backend> {
-        let caller = Caller { carry_out: self.carry_out, ended: None };
-        match &self.faults {
-            Some(faults) => Box::new(Faulty::new(Box::new(caller), faults.clone())),
-            None => Box::new(caller),
-        }
     }
 }
 

@@ -11,8 +11,8 @@
 //!
 //! A middle whose memory is not aligned for the device is *staged*: it passes through an aligned
 //! buffer of the engine, one copy more. So does the edge of a read, which fetches the blocks around
-//! it and copies out what was asked for; a short read with an edge is fetched as a whole. The edge of a write must not touch its neighbours'
-//! bytes, and goes through the page cache.
+//! it and copies out what was asked for; a short read with an edge is fetched as a whole. The edge
+//! of a write must not touch its neighbours' bytes, and goes through the page cache.
 
 use super::file::Geometry;
 

@@ -8,7 +8,7 @@
 //!
 //! Durable writes and cold reads are means over the quiet phases of the traces in `benches/runs` up to
 //! 2026-11-18, corrected for what became faster after them (small files are one write, and one read into a huge
-//! page). Relaxed writes and warm reads are round numbers, without bends.
+//! page, but not yet that the caller's own thread makes these requests). Relaxed writes and warm reads are round numbers, without bends.
 //!
 //! Levels are kept relative to this table, so a change here changes what a saved state means:
 //! raise [`VERSION`](crate::plan::tools::VERSION) with it.
