@@ -47,17 +47,23 @@ def stored_copies(flat: structure.Flat, *, shift: int = 0) -> dict[str, torch.Te
     return copies
 
 
-def again(obj: Any, *, shift: int = 0) -> Any:
+def again(obj: Any, *, shift: int = 0, ties: structure.Ties = "names") -> Any:
     """Through the text and back."""
-    flat = structure.flatten(obj)
+    flat = structure.flatten(obj, ties)
     assert flat.nbytes == sum(stored.nbytes for stored in flat.stored)
     parsed = structure.parse(structure.structure_text(flat, checksum=True, tool="direct"))
-    assert set(structure.names(parsed.object)) == {stored.name for stored in flat.stored}
-    return structure.build(parsed.object, stored_copies(flat, shift=shift).__getitem__)
+    read, stored = set(structure.names(parsed.object)), {stored.name for stored in flat.stored}
+    assert read == stored if flat.version == 1 else read <= stored
+    copies = stored_copies(flat, shift=shift)
+    return structure.build(parsed.object, {name: copies[name] for name in read}.__getitem__)
 
 
-def names_of(obj: Any) -> list[str]:
-    return [stored.name for stored in structure.flatten(obj).stored]
+def names_of(obj: Any, ties: structure.Ties = "names") -> list[str]:
+    return [stored.name for stored in structure.flatten(obj, ties).stored]
+
+
+BOTH = pytest.mark.parametrize("ties", ["names", "shared"])
+"""Each way to store what shares memory."""
 
 
 def bytes_of(tensor: torch.Tensor) -> bytes:
@@ -317,7 +323,7 @@ def test_names_that_collide_are_numbered() -> None:
     obj = {"a": {"b": t[0]}, "a.b": t[1], "a.b#2": t[2], "__metadata__": t[3], 1: t[4], "1": t[0]}
     made = again(obj)
     assert_same(made, obj)
-    assert names_of(obj) == ["a.b", "a.b#2", "a.b#2#2", "__metadata__#2", "1"]
+    assert names_of(obj) == ["a.b", "a.b#2", "a.b#2#2", "__metadata__#2", "1", "1#2"]
     same = {(1,): {str(i): torch.ones(1) for i in range(3)}, "(1,)": [torch.ones(1)] * 1}
     assert names_of(same) == ["(1,).0", "(1,).1", "(1,).2", "(1,).0#2"]
 
@@ -329,23 +335,27 @@ def storage(tensor: torch.Tensor) -> int:
     return tensor.untyped_storage().data_ptr()
 
 
-def test_tied_tensors_are_stored_once_and_stay_tied() -> None:
+@BOTH
+def test_tied_tensors_stay_tied_under_each_name_or_stored_once(ties: structure.Ties) -> None:
     weight = torch.randn(4, 3)
     state = {"head": weight, "embed": weight.detach(), "other": torch.randn(2)}
-    assert names_of(state) == ["head", "other"]
-    made = again(state)
+    names = {"names": ["head", "embed", "other"], "shared": ["head", "other"]}
+    assert names_of(state, ties) == names[ties]
+    made = again(state, ties=ties)
     assert_same(made, state)
     assert made["head"] is not made["embed"]
     made["head"][0, 0] = 7
     assert made["embed"][0, 0] == 7
 
 
-def test_one_object_in_two_places_is_one_object_again() -> None:
+@BOTH
+def test_one_object_in_two_places_is_one_object_again(ties: structure.Ties) -> None:
     tensor, array = torch.randn(3), np.arange(3)
     parameter = torch.nn.Parameter(torch.randn(3), requires_grad=False)
     empty = torch.empty(0, 4)
     obj = [tensor, {"a": tensor}, array, (array,), parameter, parameter, empty, empty]
-    made = again(obj)
+    assert len(names_of(obj, ties)) == (8 if ties == "names" else 4)
+    made = again(obj, ties=ties)
     assert_same(made, obj)
     assert made[0] is made[1]["a"]
     assert made[2] is made[3][0]
@@ -353,7 +363,8 @@ def test_one_object_in_two_places_is_one_object_again() -> None:
     assert made[6] is made[7]
 
 
-def test_views_inside_a_whole_tensor_are_views_of_it_again() -> None:
+@BOTH
+def test_views_inside_a_whole_tensor_are_views_of_it_again(ties: structure.Ties) -> None:
     whole = torch.arange(24.0).reshape(4, 6)
     obj = {
         "row": whole[1],
@@ -365,10 +376,16 @@ def test_views_inside_a_whole_tensor_are_views_of_it_again() -> None:
         "complex": whole.view(torch.complex64),
         "expanded": whole[0, 0].expand(3),
     }
-    flat = structure.flatten(obj)
-    assert [(s.name, s.dtype, s.shape) for s in flat.stored] == [("whole", "F32", (4, 6))]
+    flat = structure.flatten(obj, ties)
+    stored = {s.name: (s.dtype, s.shape) for s in flat.stored}
+    assert stored["whole"] == ("F32", (4, 6))
+    assert list(stored) == (list(obj) if ties == "names" else ["whole"])
+    if ties == "names":
+        shapes = {name: shape for name, (_, shape) in stored.items()}
+        assert shapes == {name: tuple(tensor.shape) for name, tensor in obj.items()}
+    assert structure.names(flat.object) == ["whole"], "the others are views of it"
     for shift in (0, 1):
-        made = again(obj, shift=shift)
+        made = again(obj, shift=shift, ties=ties)
         assert_same(made, obj)
         assert len({storage(tensor) for tensor in made.values()}) == 1
         assert made["transposed"].stride() == (1, 6)
@@ -377,38 +394,53 @@ def test_views_inside_a_whole_tensor_are_views_of_it_again() -> None:
 
 
 @pytest.mark.parametrize("shift", [0, 1])
-def test_views_that_no_tensor_covers_share_the_bytes_between_them(shift: int) -> None:
+@BOTH
+def test_views_that_no_tensor_covers_share_the_bytes_between_them(
+    ties: structure.Ties, shift: int
+) -> None:
     whole = torch.arange(100.0)
     obj = [whole[10:20], whole[15:30], whole[12:40:3], whole.view(torch.float64)[6:8]]
-    flat = structure.flatten(obj)
-    assert [(s.name, s.dtype, s.shape) for s in flat.stored] == [("0.storage", "U8", (120,))]
-    made = again(obj, shift=shift)
+    flat = structure.flatten(obj, ties)
+    stored = [(s.name, s.dtype, s.shape) for s in flat.stored]
+    if ties == "names":
+        shapes = [("F32", (10,)), ("F32", (15,)), ("F32", (10,)), ("F64", (2,))]
+        assert stored == [(str(i), *shape) for i, shape in enumerate(shapes)]
+    else:
+        assert stored == [("0.storage", "U8", (120,))]
+    made = again(obj, shift=shift, ties=ties)
     assert_same(made, obj)
+    assert [tensor.stride() for tensor in made] == [(1,), (1,), (3,), (1,)]
     made[0][5] = -1
     assert made[1][0] == made[2][1] == -1
 
 
-def test_elements_stand_at_multiples_of_their_size_even_if_the_first_leaf_does_not() -> None:
+@BOTH
+def test_elements_stand_at_multiples_of_their_size_even_if_the_first_leaf_does_not(
+    ties: structure.Ties,
+) -> None:
     raw = torch.arange(64, dtype=torch.uint8)
     obj = [raw[1:30], raw.view(torch.float32)[1:5], raw.view(torch.complex128)[1:2]]
-    flat = structure.flatten(obj)
-    assert flat.stored[0].shape == (32,)
+    flat = structure.flatten(obj, ties)
+    assert flat.stored[0].shape == ((32,) if ties == "shared" else (29,))
     for shift in range(3):
-        assert_same(again(obj, shift=shift), obj)
+        assert_same(again(obj, shift=shift, ties=ties), obj)
     floats = torch.arange(10.0)
     obj = [floats[1:], floats.view(torch.complex64)[1:3]]
-    assert names_of(obj) == ["0.storage"]
+    assert names_of(obj, ties) == (["0.storage"] if ties == "shared" else ["0", "1"])
     for shift in range(3):
-        made = again(obj, shift=shift)
+        made = again(obj, shift=shift, ties=ties)
         assert_same(made, obj)
         assert storage(made[0]) == storage(made[1])
 
 
-def test_bytes_that_are_given_out_before_their_views_stay_tied_wherever_they_lie() -> None:
+@BOTH
+def test_bytes_that_are_given_out_before_their_views_stay_tied_wherever_they_lie(
+    ties: structure.Ties,
+) -> None:
     raw = torch.arange(32, dtype=torch.uint8)
     obj = [raw, raw.view(torch.float64), raw.view(torch.float32)]
     for shift in range(9):
-        made = again(obj, shift=shift)
+        made = again(obj, shift=shift, ties=ties)
         assert_same(made, obj)
         assert len({storage(tensor) for tensor in made}) == 1
 
@@ -421,20 +453,27 @@ def test_disjoint_views_are_stored_apart_and_none_drags_its_storage_along() -> N
     assert_same(again(obj), obj)
 
 
-def test_one_tensor_seen_twice_the_same_way_is_stored_in_order() -> None:
+@BOTH
+def test_one_tensor_seen_twice_the_same_way_is_stored_in_order(ties: structure.Ties) -> None:
     whole = torch.randn(4, 6)
     obj = [whole[:, 1], whole[:, 1], torch.randn(3).expand(5, 3)]
-    assert [s.nbytes for s in structure.flatten(obj).stored] == [16, 60]
-    made = again(obj)
+    stored = [s.nbytes for s in structure.flatten(obj, ties).stored]
+    assert stored == ([16, 60] if ties == "shared" else [16, 16, 60])
+    made = again(obj, ties=ties)
     assert_same(made, obj)
     assert made[0].data_ptr() == made[1].data_ptr()
 
 
-def test_memory_of_one_array_under_two_tensors_is_stored_once_where_they_agree() -> None:
+@BOTH
+def test_memory_of_one_array_under_two_tensors_is_tied_where_they_agree(
+    ties: structure.Ties,
+) -> None:
     array = np.arange(6.0)
     obj = [torch.from_numpy(array), torch.from_numpy(array), torch.from_numpy(array[2:])]
-    assert names_of(obj) == ["0", "2"]
-    assert_same(again(obj), obj)
+    assert names_of(obj, ties) == (["0", "2"] if ties == "shared" else ["0", "1", "2"])
+    made = again(obj, ties=ties)
+    assert_same(made, obj)
+    assert storage(made[0]) == storage(made[1])
 
 
 def random_view(random: Random, raw: torch.Tensor) -> torch.Tensor:
@@ -459,12 +498,18 @@ def reach(tensor: torch.Tensor) -> range:
 
 
 @pytest.mark.parametrize("seed", range(200))
-def test_any_views_come_back_as_far_apart_as_they_were_if_they_overlap(seed: int) -> None:
+@BOTH
+def test_any_views_come_back_as_far_apart_as_they_were_if_they_overlap(
+    ties: structure.Ties, seed: int
+) -> None:
     random = Random(seed)
     storages = [torch.arange(random.choice([16, 64, 192]), dtype=torch.uint8) for _ in range(2)]
     views = [random_view(random, random.choice(storages)) for _ in range(random.randint(1, 6))]
-    made = again(views, shift=random.randrange(5))
+    made = again(views, shift=random.randrange(5), ties=ties)
     assert_same(made, views)
+    if ties == "names":
+        stored = structure.flatten(views).stored
+        assert [s.nbytes for s in stored] == [view.numel() * view.itemsize for view in views]
     for one, made_one in zip(views, made, strict=True):
         for other, made_other in zip(views, made, strict=True):
             left, right = reach(one), reach(other)
@@ -474,11 +519,53 @@ def test_any_views_come_back_as_far_apart_as_they_were_if_they_overlap(seed: int
                 assert made_one.data_ptr() - made_other.data_ptr() == apart
 
 
+def test_a_part_of_what_shares_memory_is_read_alone() -> None:
+    whole = torch.arange(24.0).reshape(4, 6)
+    q, k, v = whole.chunk(3, 1)
+    flat = structure.flatten({"q": q, "k": k, "v": v, "row": whole[1, :4]})
+    copies = stored_copies(flat)
+
+    def part(*keys: str) -> tuple[list[str], Any]:
+        node = {"dict": structure.select(flat.object, keys)}
+        read = structure.names(node)
+        return read, structure.build(node, {name: copies[name] for name in read}.__getitem__)
+
+    read, made = part("k")
+    assert read == ["k"]
+    assert_same(made, {"k": k})
+    read, made = part("row", "q")
+    assert read == ["row", "q"]
+    assert_same(made, {"row": whole[1, :4], "q": q})
+    made["row"][0] = -1
+    assert made["q"][1, 0] == -1
+
+
+def test_a_small_view_of_a_huge_memory_costs_what_it_holds() -> None:
+    rows = torch.empty(1024, 1024, dtype=torch.uint8)
+    obj = {"a": rows[:, 0], "b": rows[:, 1], "c": rows[::512, :3]}
+    assert sum(s.nbytes for s in structure.flatten(obj).stored) == 2 * 1024 + 6
+
+
+def test_elements_in_several_places_of_a_view_are_put_back_once() -> None:
+    base = torch.arange(12.0)
+    windows = base.unfold(0, 4, 2)
+    spread = base[2:5].unsqueeze(0).expand(1000, 3)
+    obj = {"windows": windows, "spread": spread, "other": base[1:3], "deep": windows[(None,) * 40]}
+    made = again(obj)
+    assert_same(made, obj)
+    assert len({storage(tensor) for tensor in made.values()}) == 1
+    assert made["spread"].stride() == (0, 1)
+
+
 def test_components_of_one_storage_do_not_mix() -> None:
     whole = torch.arange(100.0)
     obj = {f"{i}{j}": whole[i * 10 + j : i * 10 + j + 5] for i in range(4) for j in range(2)}
-    assert names_of(obj) == [f"{i}0.storage" for i in range(4)]
-    assert_same(again(obj), obj)
+    assert names_of(obj, "shared") == [f"{i}0.storage" for i in range(4)]
+    assert names_of(obj) == list(obj)
+    for ties in ("names", "shared"):
+        made = again(obj, ties=ties)
+        assert_same(made, obj)
+        assert len({storage(tensor) for tensor in made.values()}) == 4
 
 
 # -- what tensors are besides their elements --
@@ -731,19 +818,18 @@ REFUSED: list[tuple[Any, str]] = [
         "m: an OrderedDict with the attribute 'note', which would be lost; "
         "delete the attribute or pass OrderedDict(...)",
     ),
-    ({"t": torch.ones(2).to_sparse()}, "t: a tensor of layout sparse_coo; save tensor.to_dense()"),
+    ({"t": torch.ones(2).to_sparse()}, "t: a tensor of layout sparse_coo; pass tensor.to_dense()"),
     (
         {"t": torch.ones(2).to_mkldnn()},
-        "t: a tensor of layout _mkldnn; save tensor.to_dense()",
+        "t: a tensor of layout _mkldnn; pass tensor.to_dense()",
     ),
     (
         {"t": torch.ones(2, device="meta")},
-        "t: a tensor on the meta device has no data; load or initialize it first",
+        "t: a tensor on the meta device, which has no data; load or initialize it first",
     ),
     (
         {"t": torch.ones(2).as_subclass(Subclass)},
-        "t: test_structure.Subclass; only plain tensors and parameters can be saved; save the "
-        "plain tensors inside, such as tensor.full_tensor() of a DTensor, or "
+        "t: test_structure.Subclass; only plain tensors and parameters can be saved; save "
         "tensor.as_subclass(torch.Tensor)",
     ),
     (
@@ -784,11 +870,11 @@ def test_compressed_quantized_nested_and_freed_tensors_are_refused() -> None:
     freed = torch.ones(4)
     freed.untyped_storage().resize_(0)
     for tensor, why in [
-        (torch.ones(2, 2).to_sparse_csr(), "a tensor of layout sparse_csr; save tensor.to_dense()"),
-        (quantized, "a quantized tensor; save tensor.int_repr() with its scales and zero points"),
-        (nested, "a nested tensor; save its parts: tensor.unbind()"),
-        (jagged, "torch.nested._internal.nested_tensor.NestedTensor; a nested tensor; save its"),
-        (freed, "a tensor whose memory was given back; gather its shards first"),
+        (torch.ones(2, 2).to_sparse_csr(), "a tensor of layout sparse_csr; pass tensor.to_dense()"),
+        (quantized, "a quantized tensor; pass tensor.int_repr() and keep its scales and zero"),
+        (nested, "a nested tensor; pass its parts: tensor.unbind()"),
+        (jagged, "a nested tensor; pass its parts: tensor.unbind()"),
+        (freed, "a tensor whose memory was given back, as sharding or offloading does; gather"),
     ]:
         with pytest.raises(ferry.InvalidInput) as caught:
             structure.flatten({"a": [tensor]})
@@ -842,15 +928,30 @@ def test_containers_nest_as_deep_as_is_promised_and_no_deeper(wrap: Any, step: s
 def test_the_text_is_what_the_format_says() -> None:
     weight = torch.zeros(2, 2)
     obj = {"w": weight, "row": weight[1], "n": {1: (float("inf"), "é")}}
-    flat = structure.flatten(obj)
+    rest = '"n":{"dict":[[1,{"tuple":[{"float":"7ff0000000000000"},"é"]}]]}}}}'
+    flat = structure.flatten(obj, "shared")
     text = structure.structure_text(flat, checksum=False, tool="direct")
     assert text == (
         '{"version":1,"checksum":false,"tool":"direct","object":{"dict":{"w":{"tensor":"w"},'
-        '"row":{"tensor":{"name":"w","shape":[2],"stride":[1],"offset":8}},'
-        '"n":{"dict":[[1,{"tuple":[{"float":"7ff0000000000000"},"é"]}]]}}}}'
+        '"row":{"tensor":{"name":"w","shape":[2],"stride":[1],"offset":8}},' + rest
     )
+    flat = structure.flatten(obj)
+    text = structure.structure_text(flat, checksum=False, tool="direct")
+    assert text == (
+        '{"version":2,"checksum":false,"tool":"direct","object":{"dict":{"w":{"tensor":'
+        '{"name":"w","dtype":"float32","itemsize":4,"shape":[2,2],"stride":[2,1],"offset":0,'
+        '"memory":0}},"row":{"tensor":{"name":"row","dtype":"float32","itemsize":4,"shape":[2],'
+        '"stride":[1],"offset":8,"memory":0}},' + rest
+    )
+    flat = structure.flatten({"n": obj["n"], "w": weight})
+    assert structure.structure_text(flat, checksum=True, tool="").startswith('{"version":1,')
+    same = structure.flatten({"a": weight, "b": weight.detach(), "c": weight})
+    node = {"name": "a", "memory": 0, "object": 0}
+    assert same.object["dict"]["a"] == {"tensor": node}
+    assert same.object["dict"]["b"] == {"tensor": {"name": "b", "memory": 0}}
+    assert same.object["dict"]["c"] == {"tensor": {**node, "name": "c"}}
     parsed = structure.parse(text)
-    assert (parsed.version, parsed.checksum, parsed.tool) == (1, False, "direct")
+    assert (parsed.version, parsed.checksum, parsed.tool) == (2, False, "direct")
     assert parsed.object == json.loads(text)["object"]
 
 

@@ -16,6 +16,7 @@ it says where the bytes lie, or that they have to be gathered first (``Stored.ma
 from tensorferry._structure.build import build
 from tensorferry._structure.flatten import NESTING_MAX, Flat, flatten
 from tensorferry._structure.select import names, select
+from tensorferry._structure.sharing import Ties
 from tensorferry._structure.stored import Stored
 from tensorferry._structure.text import Structure, parse, structure_text
 
@@ -24,6 +25,7 @@ __all__ = [
     "Flat",
     "Stored",
     "Structure",
+    "Ties",
     "build",
     "flatten",
     "names",

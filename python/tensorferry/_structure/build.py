@@ -16,7 +16,9 @@ import numpy as np
 import torch
 
 from tensorferry._errors import Corrupt, Unsupported
+from tensorferry._kinds import without_modes
 from tensorferry._structure.dtypes import BY_TORCH_NAME, span
+from tensorferry._structure.memory import Memory, memories
 from tensorferry._structure.select import leaves
 from tensorferry._structure.values import VALUES
 
@@ -33,16 +35,26 @@ def build(node: Any, tensor: Fetch, place: Place | None = None) -> Any:
     was tied stays tied. Subtrees that share tensors have to be built in one call, as values of one
     dict.
     """
-    return _Builder(tensor, place, _units(node)).build(node)
+    found = leaves(node)
+    shared = memories(found)
+    return _Builder(tensor, place, shared, _units(found, shared)).build(node)
 
 
 class _Builder:
-    def __init__(self, fetch: Fetch, place: Place | None, units: dict[str, int]) -> None:
+    def __init__(
+        self,
+        fetch: Fetch,
+        place: Place | None,
+        shared: dict[int, Memory],
+        units: dict[str, int],
+    ) -> None:
         self.fetch = fetch
         self.place = place
         self.units = units
+        self.memories = shared
         self.fetched: dict[str, torch.Tensor] = {}
         self.placed: dict[str, torch.Tensor] = {}
+        self.gathered: dict[int, torch.Tensor] = {}
         self.given: set[str] = set()
         self.objects: dict[int, Any] = {}
 
@@ -112,7 +124,8 @@ class _Builder:
     # -- leaves --
 
     def blob(self, name: Any) -> Any:
-        return self.stored(name).numpy().tobytes()
+        with without_modes():
+            return self.stored(name).numpy().tobytes()
 
     def bytearray_blob(self, name: Any) -> Any:
         return bytearray(self.blob(name))
@@ -122,7 +135,7 @@ class _Builder:
         if number in self.objects:
             return self.objects[number]
         stored = self.stored(leaf["name"])
-        with _as_corrupt(f"the array {leaf['name']!r}"):
+        with _as_corrupt(f"the array {leaf['name']!r}"), without_modes():
             dtype = np.dtype(leaf["numpy"])
             shape = stored.shape[:-1] if "itemsize" in leaf else stored.shape
             raw = stored.reshape(-1).view(torch.uint8).numpy().view(dtype).reshape(shape)
@@ -151,9 +164,39 @@ class _Builder:
 
     def view(self, name: str, device: str, leaf: dict[str, Any]) -> torch.Tensor:
         """The elements that a leaf describes."""
+        if "memory" in leaf:
+            return self.shared(device, leaf)
         if "shape" not in leaf and "dtype" not in leaf:
             return self.as_stored(name, device)
-        base = self.base(name, device)
+        return self.viewed(self.base(name, device), leaf)
+
+    def shared(self, device: str, leaf: dict[str, Any]) -> torch.Tensor:
+        """The elements of a leaf that shares its memory with others."""
+        memory = self.memories[leaf["memory"]]
+        alone = {key: said for key, said in leaf.items() if key != "memory"}
+        if memory.cover is None:
+            base = self.together(leaf["memory"], device)
+        elif "shape" in leaf:
+            base = self.base(memory.cover["name"], device)
+        else:
+            return self.view(memory.cover["name"], device, alone)
+        alone["offset"] -= memory.start
+        return self.viewed(base, alone)
+
+    def together(self, number: int, device: str) -> torch.Tensor:
+        """Memory that is put together from all leaves, in its place."""
+        base = self.gathered.get(number)
+        if base is None:
+            memory = self.memories[number]
+            base = memory.put_together([self.stored(leaf["name"]) for leaf in memory.leaves])
+            if self.place is not None:
+                base = self.place(base, device)
+            self.gathered[number] = base
+        return base
+
+    def viewed(self, base: torch.Tensor, leaf: dict[str, Any]) -> torch.Tensor:
+        """The elements that a leaf describes, in the memory of a stored tensor."""
+        name = leaf["name"]
         dtype = _dtype(leaf["dtype"]) if "dtype" in leaf else base.dtype
         if dtype.itemsize != leaf.get("itemsize", dtype.itemsize):
             what = f"elements of {leaf['itemsize']} bytes are not of dtype {leaf['dtype']}"
@@ -195,12 +238,14 @@ class _Builder:
         return stored
 
 
-def _units(node: Any) -> dict[str, int]:
+def _units(found: list[Any], shared: dict[int, Memory]) -> dict[str, int]:
     """Of stored tensors with views in other dtypes: the bytes of their largest element."""
     units: dict[str, int] = {}
-    for leaf in leaves(node):
+    for leaf in found:
         if type(leaf) is dict and "itemsize" in leaf:
-            units[leaf["name"]] = max(leaf["itemsize"], units.get(leaf["name"], 1))
+            memory = shared.get(leaf.get("memory", -1))
+            name = leaf["name"] if memory is None or memory.cover is None else memory.cover["name"]
+            units[name] = max(leaf["itemsize"], units.get(name, 1))
     return units
 
 

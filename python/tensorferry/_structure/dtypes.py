@@ -58,8 +58,6 @@ KNOWN_TO_NUMPY: frozenset[torch.dtype] = frozenset(
 )
 """Dtypes of torch that NumPy has too."""
 
-COMPLEX = frozenset({torch.complex32, torch.complex64, torch.complex128})
-
 
 def torch_name(dtype: torch.dtype) -> str:
     """``float32``."""

@@ -21,8 +21,8 @@ import torch
 from torch.torch_version import TorchVersion
 
 from tensorferry._errors import InvalidInput
+from tensorferry._kinds import resolved
 from tensorferry._structure.dtypes import (
-    COMPLEX,
     KNOWN_TO_NUMPY,
     is_plain,
     torch_name,
@@ -32,13 +32,20 @@ from tensorferry._structure.refusal import (
     KEYS,
     NO_RECORDS,
     CannotSave,
+    another_type,
     check_text,
-    instead_of,
     key_step,
     reason,
     type_name,
 )
-from tensorferry._structure.sharing import ArrayLeaf, BytesLeaf, Leaf, TensorLeaf, store
+from tensorferry._structure.sharing import (
+    ArrayLeaf,
+    BytesLeaf,
+    Leaf,
+    TensorLeaf,
+    Ties,
+    store,
+)
 from tensorferry._structure.stored import Stored
 from tensorferry._structure.values import key_text
 
@@ -77,20 +84,27 @@ class Flat:
     """Whether ``torch.load(weights_only=True)`` could read what ``torch.save`` makes of it."""
     single: bool
     """Whether it is one tensor and nothing else, of a dtype that NumPy knows."""
+    version: int
+    """Of the text: that in which a reader has to understand it."""
     beside: dict[str, Any] = field(default_factory=dict)
     """Further keys for the text."""
 
 
-def flatten(obj: object) -> Flat:
-    """Takes an object apart; ``InvalidInput`` names what can't be saved."""
-    walk = _Visit()
+def flatten(obj: object, ties: Ties = "names") -> Flat:
+    """Takes an object apart; ``InvalidInput`` names what can't be saved. ``ties`` says whether what
+    shares memory is stored under each of its names, or once."""
+    if ties not in ("names", "shared"):
+        raise InvalidInput(f"ties is 'names' or 'shared', not {ties!r}")
+    walk = _Visit(ties)
     try:
         node = walk.visit(obj, None, 0)
     except CannotSave as error:
         raise InvalidInput(error.message()) from None
-    stored = store(walk.leaves)
+    stored = store(walk.leaves, ties)
     nbytes = sum(tensor.nbytes for tensor in stored)
-    return Flat(stored, node, nbytes, walk.only_torch, _is_single(obj))
+    tied = walk.objects or any(type(leaf) is TensorLeaf and leaf.component for leaf in walk.leaves)
+    version = 2 if ties == "names" and tied else 1
+    return Flat(stored, node, nbytes, walk.only_torch, _is_single(obj), version)
 
 
 def _is_single(obj: object) -> bool:
@@ -104,7 +118,8 @@ class _Visit:
     """One walk through an object. ``name`` is the dotted path, None at the root; ``depth`` counts
     the containers around."""
 
-    def __init__(self) -> None:
+    def __init__(self, ties: Ties) -> None:
+        self.ties = ties
         self.leaves: list[Leaf] = []
         self.only_torch = True
         # By identity; the object outlives the walk.
@@ -284,7 +299,7 @@ class _Visit:
         if isinstance(value, np.generic):
             return self.visit_scalar(value)
         if isinstance(value, torch.Tensor):
-            raise CannotSave(f"{type_name(type(value))}; {instead_of(value)}")
+            raise CannotSave(another_type(value))
         raise CannotSave(reason(value))
 
     def visit_scalar(self, value: np.generic) -> Node:
@@ -302,7 +317,7 @@ class _Visit:
     def visit_tensor(self, value: Any, name: str | None, depth: int) -> Node:
         known = self.known.get(id(value))
         if known is not None:
-            return self.again(known)
+            return self.again(known, name)
         try:
             leaf = TensorLeaf("tensor" if name is None else name, value, _resolved(value))
         except RuntimeError as error:
@@ -321,7 +336,7 @@ class _Visit:
         self.only_torch = False
         known = self.known.get(id(value))
         if known is not None:
-            return self.again(known)
+            return self.again(known, name)
         if not is_plain(value.dtype):
             raise CannotSave(f"a NumPy array of dtype {value.dtype}; {NO_RECORDS}")
         if not 0 < value.itemsize <= ITEMSIZE_MAX:
@@ -332,28 +347,25 @@ class _Visit:
         self.leaves.append(leaf)
         return leaf.node
 
-    def again(self, leaf: TensorLeaf | ArrayLeaf) -> Node:
+    def again(self, leaf: TensorLeaf | ArrayLeaf, name: str | None) -> Node:
+        """The node of an object that was seen before, at another place."""
         if leaf.object is None:
             leaf.object = self.objects
             self.objects += 1
-        return leaf.node
+        if self.ties == "shared":
+            return leaf.node
+        # None stands for the root, which is in one place only.
+        twin = leaf.named(name or "")
+        twin.object = leaf.object
+        self.leaves.append(twin)
+        return twin.node
 
 
 def _resolved(tensor: torch.Tensor) -> torch.Tensor:
     """The tensor, without pending conjugation or negation; refuses what has no bytes in a row."""
-    if (
-        tensor.layout is not torch.strided
-        or tensor.is_meta
-        or tensor.is_nested
-        or tensor.is_quantized
-    ):
-        raise CannotSave(instead_of(tensor))
-    if not tensor.untyped_storage().nbytes() and tensor.nbytes:
-        raise CannotSave("a tensor whose memory was given back; gather its shards first")
-    if tensor.is_neg():
-        tensor = tensor.resolve_neg()
-    if tensor.dtype in COMPLEX and tensor.is_conj():
-        tensor = tensor.resolve_conj()
+    tensor, why = resolved(tensor)
+    if why is not None:
+        raise CannotSave(str(why))
     return tensor
 
 

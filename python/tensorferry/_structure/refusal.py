@@ -11,6 +11,7 @@ from typing import NoReturn
 import numpy as np
 import torch
 
+from tensorferry._kinds import obstacle
 from tensorferry._structure.values import key_text
 
 _ALLOWED = (
@@ -73,23 +74,14 @@ def reason(value: object) -> str:
     return f"{name}; {_ALLOWED}"
 
 
-def instead_of(tensor: torch.Tensor) -> str:
-    """What a tensor is that can't be saved, and what to do."""
-    if tensor.is_meta:
-        return "a tensor on the meta device has no data; load or initialize it first"
-    if tensor.is_quantized:
-        return (
-            "a quantized tensor; save tensor.int_repr() with its scales and zero points, "
-            "or tensor.dequantize()"
-        )
-    if tensor.is_nested:
-        return "a nested tensor; save its parts: tensor.unbind()"
-    if tensor.layout is not torch.strided:
-        layout = str(tensor.layout).removeprefix("torch.")
-        return f"a tensor of layout {layout}; save tensor.to_dense()"
+def another_type(tensor: torch.Tensor) -> str:
+    """What to do with a tensor that is neither a plain one nor a parameter."""
+    why = obstacle(tensor)
+    if why is not None:
+        return str(why)
     return (
-        "only plain tensors and parameters can be saved; save the plain tensors inside, such "
-        "as tensor.full_tensor() of a DTensor, or tensor.as_subclass(torch.Tensor)"
+        f"{type_name(type(tensor))}; only plain tensors and parameters can be saved; save "
+        "tensor.as_subclass(torch.Tensor)"
     )
 
 

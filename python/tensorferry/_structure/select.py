@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from tensorferry._errors import NotFound
+from tensorferry._structure.memory import memories
 from tensorferry._structure.paths import find
 from tensorferry._structure.values import VALUES, key_text
 
@@ -30,9 +31,22 @@ def select(node: Any, keys: Sequence[str]) -> dict[str, Any]:
 
 
 def names(node: Any, tags: Sequence[str] = _LEAVES) -> list[str]:
-    """The stored tensors that a tree needs for these tags, each once, in order."""
-    found = (leaf if type(leaf) is str else leaf["name"] for leaf in leaves(node, tags))
-    return list(dict.fromkeys(found))
+    """The stored tensors that are read for these tags of a tree, each once, in order."""
+    found = leaves(node, tags)
+    shared = memories(found)
+    objects: set[int] = set()
+    read: dict[str, None] = {}
+    for leaf in found:
+        if type(leaf) is str:
+            read[leaf] = None
+        elif "memory" in leaf:
+            read |= dict.fromkeys(shared[leaf["memory"]].read())
+        elif leaf.get("object") not in objects:
+            # One object in several places is made once, from the first.
+            read[leaf["name"]] = None
+            if "object" in leaf:
+                objects.add(leaf["object"])
+    return list(read)
 
 
 def leaves(node: Any, tags: Sequence[str] = _LEAVES) -> list[Any]:

@@ -1,18 +1,23 @@
 """Which leaves share memory, and what is stored for them.
 
-Leaves whose bytes overlap in one storage form a component. For it, one tensor is stored:
+Leaves whose bytes overlap in one storage form a component. What is stored for it is the caller's
+choice (``ties``). With ``"names"`` every leaf is stored under its own name, in order, as if it had
+memory of its own, so that every reader finds it; beside it stands where it lay in the memory of the
+component, so that ours can tie it again (``memory``).
+
+With ``"shared"`` one tensor is stored for the component:
 
 - all its leaves are the same view: that view, in order, never the storage around it;
 - one leaf, in order, covers all others: that leaf, and the others are views of it;
 - otherwise: the bytes from the first to the last, and all leaves are views of them.
 
-So what was tied stays tied, nothing is stored twice, and a slice costs what a slice holds.
+Either way what was tied stays tied, and a slice costs what a slice holds.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import Any, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -20,6 +25,9 @@ import torch
 
 from tensorferry._structure.dtypes import OF_NUMPY, OF_TORCH, address_of, span, torch_name
 from tensorferry._structure.stored import Stored
+
+Ties: TypeAlias = Literal["names", "shared"]
+"""Whether leaves that share memory are stored each under its name, or once."""
 
 RESERVED = "__metadata__"
 """Has a meaning of its own in the header of a checkpoint."""
@@ -57,6 +65,10 @@ class TensorLeaf:
         self.component: Component | None = None
         self.object: int | None = None
 
+    def named(self, name: str) -> TensorLeaf:
+        """The same at another place of the object."""
+        return TensorLeaf(name, self.original, self.tensor)
+
     def view(self) -> tuple[object, ...]:
         """Equal for leaves that are the same elements at the same places."""
         tensor = self.tensor
@@ -83,20 +95,24 @@ class TensorLeaf:
         address = self.address if self.contiguous and tensor.is_cpu else None
         return Stored(name, dtype, shape, self.nbytes, tensor, address)
 
-    def refer(self, stored: Stored, offset: int | None = None) -> None:
-        """Completes the node: the stored tensor as it is, or a view of it at an offset in bytes."""
-        if offset is None and self.is_plain():
+    def refer(self, stored: Stored, offset: int | None = None, memory: int | None = None) -> None:
+        """Completes the node: the stored tensor as it is, or a view of it at an offset in bytes; of
+        the memory with a number, if one is given."""
+        if offset is None and memory is None and self.is_plain():
             self.node["tensor"] = stored.name
             return
         tensor = self.tensor
         leaf: dict[str, Any] = {"name": stored.name}
-        if OF_TORCH.get(tensor.dtype) != stored.dtype:
+        is_placed = memory is not None and offset is not None
+        if is_placed or OF_TORCH.get(tensor.dtype) != stored.dtype:
             leaf["dtype"] = torch_name(tensor.dtype)
             leaf["itemsize"] = tensor.element_size()
         if offset is not None:
             leaf["shape"] = list(tensor.shape)
             leaf["stride"] = list(tensor.stride())
             leaf["offset"] = offset
+        if memory is not None:
+            leaf["memory"] = memory
         parameter = type(self.original) is torch.nn.Parameter
         if parameter:
             leaf["parameter"] = True
@@ -119,6 +135,10 @@ class ArrayLeaf:
         self.name = name
         self.array = array
         self.object: int | None = None
+
+    def named(self, name: str) -> ArrayLeaf:
+        """The same at another place of the object."""
+        return ArrayLeaf(name, self.array)
 
     def store(self, name: str) -> Stored:
         """The array by itself."""
@@ -164,10 +184,12 @@ class BytesLeaf:
 Leaf: TypeAlias = TensorLeaf | ArrayLeaf | BytesLeaf
 
 
-def store(leaves: list[Leaf]) -> list[Stored]:
+def store(leaves: list[Leaf], ties: Ties) -> list[Stored]:
     """Names what has to be stored, in the order of the leaves, and completes their nodes."""
     _join_overlapping([leaf for leaf in leaves if type(leaf) is TensorLeaf and leaf.nbytes])
     names = _Names()
+    if ties == "names":
+        return _store_each(leaves, names)
     tensors = []
     for leaf in leaves:
         component = leaf.component if type(leaf) is TensorLeaf else None
@@ -182,14 +204,43 @@ def store(leaves: list[Leaf]) -> list[Stored]:
     return tensors
 
 
+def _store_each(leaves: list[Leaf], names: _Names) -> list[Stored]:
+    """Every leaf under its own name."""
+    numbers: dict[Component, int] = {}
+    tensors = []
+    for leaf in leaves:
+        stored = leaf.store(names.take(leaf.name))
+        component = leaf.component if type(leaf) is TensorLeaf else None
+        if type(leaf) is not TensorLeaf or component is None or component.is_one_object():
+            leaf.refer(stored)
+        else:
+            memory = numbers.setdefault(component, len(numbers))
+            leaf.refer(stored, component.place(leaf), memory)
+        tensors.append(stored)
+    return tensors
+
+
 class Component:
     """Leaves whose bytes overlap, in the order in which they stand in the object."""
 
     def __init__(self, leaves: list[TensorLeaf]) -> None:
         self.leaves = leaves
         self.stored = False
+        self.start: int | None = None
         for leaf in leaves:
             leaf.component = self
+
+    def is_one_object(self) -> bool:
+        """Whether it is one object of Python in several places."""
+        return all(leaf.original is self.leaves[0].original for leaf in self.leaves)
+
+    def place(self, leaf: TensorLeaf) -> int | None:
+        """Where in the memory that they share a leaf begins; nothing if all are the same view."""
+        if self.start is None:
+            if self._are_one_view():
+                return None
+            self.start = self._bounds()[0]
+        return leaf.address - self.start
 
     def store(self, names: _Names) -> Stored:
         """What is stored for all of them; completes their nodes."""
@@ -208,9 +259,8 @@ class Component:
 
     def _cover(self) -> TensorLeaf | None:
         """A leaf of which all others are views."""
-        first = self.leaves[0]
-        if all(leaf.view() == first.view() for leaf in self.leaves):
-            return first
+        if self._are_one_view():
+            return self.leaves[0]
         start = min(leaf.address for leaf in self.leaves)
         end = max(leaf.end for leaf in self.leaves)
         # Seen from another start, elements might no longer stand at multiples of their size.
@@ -220,20 +270,31 @@ class Component:
         whole = (leaf for leaf, covers in zip(self.leaves, covering, strict=True) if covers)
         return next((leaf for leaf in whole if leaf.contiguous), None)
 
+    def _are_one_view(self) -> bool:
+        first = self.leaves[0].view()
+        return all(leaf.view() == first for leaf in self.leaves)
+
+    def _bounds(self) -> tuple[int, int]:
+        """The addresses between which all elements stand at multiples of their size."""
+        base = self._storage().data_ptr()
+        # Every leaf stands so from the storage's start, and must so again.
+        unit = max(leaf.tensor.element_size() for leaf in self.leaves)
+        first = min(leaf.address for leaf in self.leaves)
+        return base + (first - base) // unit * unit, max(leaf.end for leaf in self.leaves)
+
+    def _storage(self) -> torch.UntypedStorage:
+        storages = (leaf.tensor.untyped_storage() for leaf in self.leaves)
+        return max(storages, key=lambda storage: storage.nbytes())
+
     def _whole(self, names: _Names) -> tuple[int, Stored]:
         """The address from which bytes are stored, and they."""
-        storages = [leaf.tensor.untyped_storage() for leaf in self.leaves]
-        storage = max(storages, key=lambda storage: storage.nbytes())
-        base = storage.data_ptr()
-        # Every leaf stands at a multiple of its size from the storage's start, and must so again.
-        unit = max(leaf.tensor.element_size() for leaf in self.leaves)
-        start = (min(leaf.address for leaf in self.leaves) - base) // unit * unit
-        size = max(leaf.end for leaf in self.leaves) - base - start
+        storage, (start, end) = self._storage(), self._bounds()
+        size = end - start
         empty = torch.empty(0, dtype=torch.uint8, device=storage.device)
-        source = empty.set_(storage, start, (size,), (1,))
+        source = empty.set_(storage, start - storage.data_ptr(), (size,), (1,))
         name = names.take(f"{self.leaves[0].name}.storage")
-        address = base + start if source.is_cpu else None
-        return base + start, Stored(name, "U8", (size,), size, source, address)
+        address = start if source.is_cpu else None
+        return start, Stored(name, "U8", (size,), size, source, address)
 
 
 def _join_overlapping(leaves: list[TensorLeaf]) -> None:

@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from tensorferry._kinds import without_modes
 from tensorferry._structure.dtypes import OF_TORCH, address_of, raw_view
 
 Source: TypeAlias = torch.Tensor | npt.NDArray[Any] | bytes
@@ -44,7 +45,8 @@ class Stored:
         if self.address is not None:
             return self.address, self.source
         if isinstance(self.source, torch.Tensor):
-            tensor = _gather(self.source.detach())
+            with without_modes():
+                tensor = _gather(self.source.detach())
             return tensor.data_ptr(), tensor
         array = np.ascontiguousarray(
             np.frombuffer(self.source, np.uint8) if isinstance(self.source, bytes) else self.source

@@ -9,8 +9,6 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from tensorferry._structure.flatten import Flat
 
-VERSION = 1
-
 
 @dataclass(frozen=True, slots=True)
 class Structure:
@@ -18,7 +16,7 @@ class Structure:
 
     version: int
     checksum: bool
-    """Whether the checkpoint has checksums."""
+    """Whether the tensors have checksums."""
     tool: str
     """What wrote it."""
     object: Any
@@ -29,7 +27,7 @@ class Structure:
 
 def structure_text(flat: Flat, *, checksum: bool, tool: str) -> str:
     """The text for what ``flatten`` gave."""
-    whole = {"version": VERSION, "checksum": checksum, "tool": tool, "object": flat.object}
+    whole = {"version": flat.version, "checksum": checksum, "tool": tool, "object": flat.object}
     whole |= flat.beside
     # Nodes of tensors that occur twice are shared; that none contains itself, `flatten` saw to.
     return json.dumps(
