@@ -8,12 +8,12 @@ use pyo3::buffer::PyBuffer;
 use pyo3::prelude::*;
 use pyo3::sync::RwLockExt;
 use pyo3::types::PyDict;
-use tensorferry::io::{self, Config, Mode, Open, Priority};
+use tensorferry::io::{self, Config, Effect, Fault, Faults, Mode, On, Open, Priority};
 use tensorferry::memory::{Block, Buffer as Memory};
 use tensorferry::{Error, Kind, Result};
 
 use crate::errors::exception;
-use crate::guard::guarded;
+use crate::guard::{guarded, interruptible};
 use crate::memory::{Buffer, end_loan, lend, lend_for_writing};
 use crate::per_process::PerProcess;
 use crate::release;
@@ -38,8 +38,9 @@ pub fn _leave(py: Python<'_>) -> PyResult<()> {
 }
 
 /// Opens an engine that is stopped when the interpreter goes.
-fn open(config: &Config) -> Result<Arc<dyn io::Engine>> {
-    let engine = io::open(config)?;
+fn open(mut config: Config) -> Result<Arc<dyn io::Engine>> {
+    config.faults.clone_from(&FAULTS.lock().unwrap_or_else(PoisonError::into_inner));
+    let engine = io::open(&config)?;
     let mut open = OPEN.lock().unwrap_or_else(PoisonError::into_inner);
     open.retain(|engine| engine.strong_count() > 0);
     open.push(Arc::downgrade(&engine));
@@ -49,8 +50,24 @@ fn open(config: &Config) -> Result<Arc<dyn io::Engine>> {
 /// The engine that all paths of this process share; a forked child gets one of its own.
 pub fn shared() -> Result<Arc<dyn io::Engine>> {
     static SHARED: PerProcess<Arc<dyn io::Engine>> = PerProcess::new();
-    SHARED.get(|_| true, || open(&Config::default()))
+    SHARED.get(|_| true, || open(Config::default()))
 }
+
+/// Lets transfers of all engines that are opened from the first call on begin so many seconds late, all but
+/// the first few, so that a test can make an operation as long as it likes; with 0, none any more.
+#[pyfunction]
+pub fn _delay_for_tests(seconds: f64, after: u64) {
+    let mut kept = FAULTS.lock().unwrap_or_else(PoisonError::into_inner);
+    let faults = kept.get_or_insert_with(Faults::new);
+    faults.calm();
+    if seconds > 0.0 {
+        let delay = Effect::Delay(Duration::from_secs_f64(seconds));
+        faults.add(Fault::new(On::Any, delay).after(after).times(u64::MAX));
+    }
+}
+
+/// What tests do to engines.
+static FAULTS: Mutex<Option<Faults>> = Mutex::new(None);
 
 /// Something that must be let go of without the GIL: an engine finishes its work first, and closing
 /// a file may have to wait for a disk or a network.
@@ -96,7 +113,7 @@ impl Engine {
             if let Some(SizeArgument(size)) = piece {
                 config.piece_bytes = usize::try_from(size.0).unwrap_or(usize::MAX);
             }
-            open(&config)
+            open(config)
         })?;
         Ok(Self(RwLock::new(Detached::new(engine))))
     }
@@ -198,7 +215,7 @@ impl File {
         priority: &str,
     ) -> PyResult<Pending> {
         let block = lend(data)?;
-        guarded(py, || {
+        interruptible(py, || {
             let priority = priority.parse()?;
             Ok(Pending::of(
                 self.engine.get()?.write(self.file.get()?, offset, block, priority),
@@ -216,7 +233,7 @@ impl File {
         offset: u64,
         priority: &str,
     ) -> PyResult<Pending> {
-        guarded(py, || {
+        interruptible(py, || {
             let priority = priority.parse()?;
             let block = Memory::zeroed(length)?.into();
             Ok(Pending::of(
@@ -237,7 +254,7 @@ impl File {
     ) -> PyResult<Pending> {
         let block = lend_for_writing(py, PyBuffer::get(&into)?)?;
         let into = Some(into.unbind());
-        guarded(py, || {
+        interruptible(py, || {
             let priority = priority.parse()?;
             Ok(Pending::of(
                 self.engine.get()?.read(self.file.get()?, offset, block, priority),
@@ -249,7 +266,7 @@ impl File {
     /// Starts making everything written before survive a power cut.
     #[pyo3(signature = (*, priority="waiting"))]
     fn sync(&self, py: Python<'_>, priority: &str) -> PyResult<Pending> {
-        guarded(py, || {
+        interruptible(py, || {
             let priority: Priority = priority.parse()?;
             let pending = self.engine.get()?.sync(self.file.get()?, priority);
             Ok(Pending(RwLock::new(State::Syncing(pending))))

@@ -4,6 +4,7 @@ use std::sync::LazyLock;
 use std::thread;
 
 use crate::error::Result;
+use crate::interrupt::Token;
 
 /// More threads than this only wait for memory.
 const THREADS_MAX: usize = 4;
@@ -24,8 +25,14 @@ pub(crate) fn on_threads<T: Send>(
 ) -> Result<Vec<T>> {
     thread::scope(|scope| {
         let work = &work;
+        let caller = Token::current();
+        // Who waits for the caller's interruption here hears of it there.
+        let help = move || match caller.clone() {
+            Some(caller) => caller.help(work),
+            None => work(),
+        };
         // Where the system gives no more threads, those that there are do all the work.
-        let start = |_| thread::Builder::new().spawn_scoped(scope, work).ok();
+        let start = |_| thread::Builder::new().spawn_scoped(scope, help.clone()).ok();
         let others: Vec<_> = (1..threads).map_while(start).collect();
         let mut results = vec![work()];
         results.extend(

@@ -20,10 +20,12 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
 
 use slab::Slab;
 
 use super::backend::{Backend, Ended, Patience, Transfer, Waker};
+use super::demand::Demand;
 use super::door::{Door, Message};
 use super::faulty::Faulty;
 use super::file::{File, Home, Open};
@@ -32,6 +34,7 @@ use super::here::{CarryOut, Here};
 use super::memory::{Directory, Memory};
 use super::meter::Meter;
 use super::operation::{Job, Move, Operation};
+use super::pace::{self, Pace};
 use super::pending::{Failed, Pending, promise};
 use super::piece::Flow;
 use super::priority::Priority;
@@ -239,6 +242,10 @@ struct Driver {
     syncs: HashMap<u64, VecDeque<usize>>,
     staging: Pool,
     piece_bytes: usize,
+    /// Of what nobody is in a hurry for, and how long that has to wait now.
+    pace: Pace,
+    pause: Option<Duration>,
+    began: Instant,
     /// Operations done since the door was last told, by priority.
     finished: [usize; 4],
 }
@@ -255,6 +262,9 @@ impl Driver {
             backend,
             staging,
             piece_bytes: config.piece_bytes,
+            pace: Pace::default(),
+            pause: None,
+            began: Instant::now(),
             finished: [0; 4],
         }
     }
@@ -264,7 +274,11 @@ impl Driver {
         while self.take_in() {
             self.start_pieces();
             let may_sleep = self.finished == [0; 4] && self.door.fall_asleep();
-            let patience = if may_sleep { Patience::Unlimited } else { Patience::None };
+            let patience = match self.pause.take() {
+                _ if !may_sleep => Patience::None,
+                Some(pause) => Patience::AtMost(pause),
+                None => Patience::Unlimited,
+            };
             if self.backend.reap(patience, &mut ended).is_err() {
                 // What is in flight stays with the backend.
                 return self.door.close("the kernel takes no more requests; open a new engine");
@@ -298,7 +312,19 @@ impl Driver {
 
     fn start_pieces(&mut self) {
         let mut held = [false; 4];
+        let somebody_waits = Demand::of_process().is_there(Instant::now());
         while let Some((priority, key)) = self.schedule.next(held) {
+            let mut piece_bytes = self.piece_bytes;
+            if priority == Priority::Background {
+                self.pause = self.pace.pause(self.began.elapsed(), somebody_waits);
+                if self.pause.is_some() {
+                    held[priority as usize] = true;
+                    continue;
+                }
+                if self.pace.steps_aside(somebody_waits) {
+                    piece_bytes = piece_bytes.min(pace::PIECE_BYTES);
+                }
+            }
             let operation = &mut self.operations[key];
             if operation.is_pointless() {
                 operation.fail(Error::new(Kind::Closed, "nobody waits for this read any more"));
@@ -307,12 +333,9 @@ impl Driver {
                 self.operations[key].queued = false;
                 self.schedule.dismiss(priority);
                 self.finish_if_done(key);
-            } else if let Some((flight, transfer)) = self.operations[key].lift_off(
-                key,
-                self.piece_bytes,
-                &self.staging,
-                &self.door.meter,
-            ) {
+            } else if let Some((flight, transfer)) =
+                self.operations[key].lift_off(key, piece_bytes, &self.staging, &self.door.meter)
+            {
                 self.start(priority, key, flight, transfer);
             } else {
                 held[priority as usize] = true;
@@ -344,6 +367,10 @@ impl Driver {
         operation.in_flight += 1;
         operation.queued = operation.has_more();
         self.schedule.started(priority, flight.scheduled, !operation.queued);
+        if priority == Priority::Background {
+            let somebody_waits = Demand::of_process().is_there(Instant::now());
+            self.pace.started(self.began.elapsed(), flight.scheduled, somebody_waits);
+        }
         transfer.token = self.flights.insert(flight);
         self.backend.start(transfer);
     }
@@ -353,6 +380,12 @@ impl Driver {
         let key = flight.operation;
         let operation = &mut self.operations[key];
         self.schedule.ended(operation.priority, flight.scheduled);
+        let (now, demand) = (Instant::now(), Demand::of_process());
+        if operation.priority == Priority::Background {
+            self.pace.ended(now - self.began, flight.scheduled, demand.is_there(now));
+        } else if operation.priority < Priority::Offload && operation.is_read() {
+            demand.ended(flight.scheduled, now - flight.began, now);
+        }
         operation.in_flight -= 1;
         self.door.meter.landed(operation.settle(flight, ended));
         let (file, is_sync) = (operation.file.id(), matches!(operation.job, Job::Sync { .. }));

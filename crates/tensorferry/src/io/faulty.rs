@@ -13,6 +13,9 @@ use crate::error::Result;
 use crate::memory::ALIGNMENT;
 use crate::sync::{Mutex, lock};
 
+/// How soon what was delayed hears that all is calm.
+const LOOK_EVERY: Duration = Duration::from_millis(20);
+
 /// Faults to inject, shared between a test and an engine.
 #[derive(Debug, Clone, Default)]
 pub struct Faults(Arc<Mutex<Script>>);
@@ -22,6 +25,8 @@ struct Script {
     faults: Vec<Fault>,
     chaos: Option<u64>,
     injected: u64,
+    /// How often all was calmed.
+    calmed: u64,
     /// Something was torn: the power is gone.
     dead: bool,
 }
@@ -122,6 +127,13 @@ impl Faults {
         lock(&self.0).faults.push(fault);
     }
 
+    /// From now on nothing happens but what is added later, and what was delayed starts.
+    pub fn calm(&self) {
+        let script = &mut *lock(&self.0);
+        script.faults.clear();
+        script.calmed += 1;
+    }
+
     /// How many faults were injected until now.
     pub fn injected(&self) -> u64 {
         lock(&self.0).injected
@@ -174,7 +186,8 @@ pub(super) struct Faulty {
     inner: Box<dyn Backend>,
     faults: Faults,
     failed: Vec<Ended>,
-    delayed: Vec<(Instant, Transfer)>,
+    /// What was delayed: until when, and since how often all was calmed.
+    delayed: Vec<(Instant, u64, Transfer)>,
     /// The transfer that was torn, until it has ended.
     torn: Option<usize>,
 }
@@ -207,11 +220,12 @@ impl Faulty {
     }
 
     fn start_due(&mut self) -> Option<Duration> {
-        let now = Instant::now();
-        for (_, transfer) in self.delayed.extract_if(.., |(due, _)| *due <= now) {
+        let (now, calmed) = (Instant::now(), lock(&self.faults.0).calmed);
+        let is_due = |(due, since, _): &mut (Instant, u64, _)| *due <= now || *since < calmed;
+        for (_, _, transfer) in self.delayed.extract_if(.., is_due) {
             self.inner.start(transfer);
         }
-        self.delayed.iter().map(|(due, _)| *due - now).min()
+        self.delayed.iter().map(|(due, _, _)| (*due - now).min(LOOK_EVERY)).min()
     }
 }
 
@@ -225,7 +239,10 @@ impl Backend for Faulty {
             None => self.inner.start(transfer),
             Some(Effect::Fail(code)) => self.fail(transfer, Errno::from_raw_os_error(code)),
             Some(Effect::Short(len)) => self.start_shortened(transfer, len),
-            Some(Effect::Delay(delay)) => self.delayed.push((Instant::now() + delay, transfer)),
+            Some(Effect::Delay(delay)) => {
+                let since = lock(&self.faults.0).calmed;
+                self.delayed.push((Instant::now() + delay, since, transfer));
+            }
             Some(Effect::Tear(byte)) => match (byte - transfer.offset) as usize {
                 0 => self.fail(transfer, Errno::IO),
                 len => {

@@ -1,10 +1,12 @@
 //! A piece in flight: what the driver remembers while a backend works on it.
 
+use std::time::Instant;
+
 use super::backend::{Transfer, Work};
 use super::file::File;
 use super::operation::Piece;
 use super::piece::{Flow, Way};
-use crate::memory::{Part, Parts, Pool};
+use crate::memory::{Lease, Part, Parts};
 
 pub(super) struct Flight {
     /// The operation it belongs to.
@@ -13,6 +15,7 @@ pub(super) struct Flight {
     pub scheduled: u64,
     /// Where the caller's bytes are in the file.
     pub offset: u64,
+    pub began: Instant,
     /// The caller's memory, when the transfer itself works on a staging buffer.
     staged: Option<Staged>,
 }
@@ -28,22 +31,21 @@ impl Flight {
     pub(super) fn sync(operation: usize, file: File) -> (Self, Transfer) {
         let transfer =
             Transfer { token: 0, file, direct: false, offset: 0, len: 0, work: Work::Sync };
-        (Self { operation, scheduled: 0, offset: 0, staged: None }, transfer)
+        let began = Instant::now();
+        (Self { operation, scheduled: 0, offset: 0, began, staged: None }, transfer)
     }
 
-    /// A piece of a read or a write. `staging` has a free buffer if the piece's way needs one.
+    /// A piece of a read or a write, with the buffer that a staged one needs.
     pub(super) fn new(
         operation: usize,
         flow: Flow,
         piece: Piece,
         file: File,
-        staging: &Pool,
+        buffer: Option<Lease>,
     ) -> (Self, Transfer) {
         let Piece { offset, part, way } = piece;
-        let (start, part, staged) = match way {
-            Way::Direct | Way::Buffered => (offset, part, None),
-            Way::Staged { lead, span } => {
-                let mut lease = staging.take();
+        let (start, part, staged) = match (way, buffer) {
+            (Way::Staged { lead, span }, Some(mut lease)) => {
                 lease.truncate(span);
                 if flow == Flow::Write {
                     lease[lead..lead + part.len()].copy_from_slice(&part);
@@ -51,6 +53,7 @@ impl Flight {
                 let buffer = Parts::new(lease.into()).cut(span);
                 (offset - lead as u64, buffer, Some(Staged { part, lead }))
             }
+            _ => (offset, part, None),
         };
         let len = part.len();
         let work = match flow {
@@ -59,7 +62,8 @@ impl Flight {
         };
         let direct = way != Way::Buffered;
         let transfer = Transfer { token: 0, file, direct, offset: start, len, work };
-        (Self { operation, scheduled: len as u64, offset, staged }, transfer)
+        let began = Instant::now();
+        (Self { operation, scheduled: len as u64, offset, began, staged }, transfer)
     }
 
     /// The caller's memory again, and how many of its bytes were moved when the kernel moved

@@ -17,6 +17,7 @@ use super::faulty::{Faults, Faulty};
 use super::meter::Meter;
 use super::operation::Operation;
 use crate::error::Result;
+use crate::interrupt;
 use crate::memory::Pool;
 
 /// Pieces may be this many times as long as the driver's, if so many bytes may be in flight: nobody waits
@@ -52,16 +53,24 @@ impl Here {
         let mut backend = Faulty::around(caller, self.faults.as_ref());
         let mut ended = Vec::new();
         while operation.has_more() {
+            if let Err(error) = interrupt::check() {
+                operation.fail(error);
+                break;
+            }
             let Some((flight, transfer)) =
                 operation.lift_off(0, self.piece_bytes, &self.staging, meter)
             else {
                 // Until another caller gives one back.
-                drop(self.staging.take());
+                if let Err(error) = self.staging.take() {
+                    operation.fail(error);
+                }
                 continue;
             };
             backend.start(transfer);
             while ended.is_empty() {
-                if let Err(error) = backend.reap(Patience::Unlimited, &mut ended) {
+                let patience = Patience::AtMost(interrupt::INTERVAL);
+                let reaped = interrupt::check().and_then(|()| backend.reap(patience, &mut ended));
+                if let Err(error) = reaped {
                     operation.fail(error);
                     return operation.finish(meter);
                 }

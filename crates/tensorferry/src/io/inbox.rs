@@ -9,7 +9,10 @@
 //! Each of the four lanes has its own bound on items put in and not yet finished, so that no crowd
 //! keeps a consumer outside.
 
-use crate::sync::{Condvar, Mutex, MutexGuard, lock, wait};
+use crate::interrupt;
+use crate::sync::{Condvar, Mutex, MutexGuard, lock};
+
+const INTERRUPTED: &str = "the caller was interrupted while it waited for room";
 
 pub(super) struct Inbox<T> {
     /// Items of one lane put in and not yet finished.
@@ -40,7 +43,7 @@ impl<T> Inbox<T> {
     }
 
     /// Puts an item in; waits while too many of its lane are open, unless it `may_wait` not. Gives
-    /// it back with the reason when the inbox is closed. `ring` wakes the driver.
+    /// it back with the reason when the inbox is closed or the caller interrupted. `ring` wakes the driver.
     pub(super) fn put(
         &self,
         lane: usize,
@@ -87,7 +90,7 @@ impl<T> Inbox<T> {
     ) -> Result<MutexGuard<'_, State<T>>, &'static str> {
         let mut state = lock(&self.state);
         while state.open[lane] >= self.open_max && state.closed.is_none() && may_wait {
-            state = wait(&self.room, state, None).0;
+            state = interrupt::wait(&self.state, &self.room, state).map_err(|_| INTERRUPTED)?;
         }
         if let Some(why) = state.closed {
             return Err(why);
@@ -217,7 +220,7 @@ mod tests {
 #[cfg(loom)]
 mod loom_tests {
     use super::*;
-    use crate::sync::Arc;
+    use crate::sync::{Arc, wait};
     use loom::thread;
 
     /// What a backend's waker is: a bell that remembers being rung.

@@ -21,6 +21,7 @@
 
 mod backend;
 mod config;
+mod demand;
 mod door;
 mod driver;
 mod faulty;
@@ -34,6 +35,7 @@ mod inbox;
 mod memory;
 mod meter;
 mod operation;
+mod pace;
 mod pending;
 mod piece;
 mod priority;
@@ -47,6 +49,7 @@ use std::sync::Arc;
 use serde::Serialize;
 
 pub use config::{Choice, Config};
+pub use demand::Demand;
 pub use faulty::{Effect, Fault, Faults, On};
 pub use file::{File, Mode, Open};
 pub(crate) use pending::promise;

@@ -114,6 +114,11 @@ impl Operation {
             }
     }
 
+    /// Whether it fills memory.
+    pub(super) fn is_read(&self) -> bool {
+        matches!(&self.job, Job::Move(job) if job.flow == Flow::Read)
+    }
+
     /// Whether nobody would see what a further piece brings.
     pub(super) fn is_pointless(&self) -> bool {
         matches!(&self.job, Job::Move(job) if job.flow == Flow::Read && job.promise.is_abandoned())
@@ -136,15 +141,14 @@ impl Operation {
             }
             Job::Move(job) => {
                 let (len, way) = job.next_piece(file, piece_max);
-                let counter = match way {
-                    Way::Direct => &meter.direct,
-                    Way::Buffered => &meter.buffered,
-                    Way::Staged { .. } if staging.free() == 0 => return None,
-                    Way::Staged { .. } => &meter.staged,
+                let (counter, buffer) = match way {
+                    Way::Direct => (&meter.direct, None),
+                    Way::Buffered => (&meter.buffered, None),
+                    Way::Staged { .. } => (&meter.staged, Some(staging.try_take()?)),
                 };
                 counter.add(1);
                 let piece = job.cut(len, way);
-                Some(Flight::new(number, job.flow, piece, file.clone(), staging))
+                Some(Flight::new(number, job.flow, piece, file.clone(), buffer))
             }
         }
     }

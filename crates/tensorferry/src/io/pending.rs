@@ -9,6 +9,7 @@ use std::fmt;
 use std::time::{Duration, Instant};
 
 use crate::error::{Error, Kind};
+use crate::interrupt;
 use crate::memory::{Block, process_id};
 use crate::sync::{Arc, Condvar, Mutex, lock, wait};
 
@@ -70,7 +71,8 @@ impl<T> Pending<T> {
         true
     }
 
-    /// Waits until the operation is done and gives its memory back.
+    /// Waits until the operation is done and gives its memory back. A caller who is
+    /// [interrupted](crate::interrupt) has dropped it instead.
     pub fn wait(self) -> Result<T, Failed> {
         if self.is_orphan() {
             let why = "the operation was started before the process was forked";
@@ -80,9 +82,15 @@ impl<T> Pending<T> {
         loop {
             match outcome.take() {
                 Some(result) => return result,
-                None => outcome = wait(&self.0.done, outcome, None).0,
+                None => outcome = interrupt::wait(&self.0.outcome, &self.0.done, outcome)?,
             }
         }
+    }
+
+    /// Waits until the operation is done, whoever is interrupted: its memory is somebody's who is about to
+    /// use it again.
+    pub(crate) fn see_out(&self) {
+        self.wait_within(Duration::MAX);
     }
 }
 

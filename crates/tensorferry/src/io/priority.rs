@@ -3,7 +3,7 @@
 use serde::Serialize;
 
 /// Why bytes are moved, and so how urgent they are.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Priority {
     /// A consumer stands still until the bytes are there.
@@ -12,7 +12,7 @@ pub enum Priority {
     Prefetch,
     /// The bytes make room by leaving.
     Offload,
-    /// Nobody is in a hurry.
+    /// Nobody is in a hurry: steps aside while somebody waits for a disk.
     Background,
 }
 

@@ -295,7 +295,7 @@ mod tests {
     #[test]
     fn a_block_gives_back_only_what_it_was_made_of() {
         let pool = Pool::new(1, 1).unwrap();
-        let block = Block::from(pool.take()).into_buffer().unwrap_err();
+        let block = Block::from(pool.take().unwrap()).into_buffer().unwrap_err();
         assert_eq!(pool.free(), 0);
         drop(block.into_lease().unwrap());
         assert_eq!(pool.free(), 1);

@@ -8,6 +8,7 @@ use std::ptr::NonNull;
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
 
 use super::attic;
+use super::caretaker::make_room;
 use super::populate::{Advised, complete, populate};
 use crate::error::{Error, Kind, Result};
 use crate::size::Size;
@@ -66,8 +67,7 @@ impl Buffer {
     }
 
     /// `len` bytes for somebody who writes every one of them before reading it: memory that this
-    /// process has used before if there is some. What was left in it may turn into zeros at any
-    /// moment until it is written to.
+    /// process has used before if there is some.
     pub(crate) fn recycled(len: usize) -> Result<Self> {
         if len < RECYCLED_MIN {
             return Self::zeroed(len);
@@ -82,6 +82,7 @@ impl Buffer {
     /// A mapping of its own.
     fn mapped(len: usize, origin: fn(usize) -> Origin) -> Result<Self> {
         let rounded = len.checked_next_multiple_of(ALIGNMENT).ok_or_else(|| refused(len))?;
+        make_room(len);
         let start = map(rounded).map_err(|error| refused(len).caused_by(error))?;
         let start = NonNull::new(start).ok_or_else(|| refused(len))?;
         Ok(Self { start, len, origin: origin(rounded), advised: Advised::default() })
@@ -106,6 +107,25 @@ impl Buffer {
             }
             Origin::Nothing | Origin::Heap(_) => complete(part),
         }
+    }
+
+    /// Gives the whole pages of a part of a mapping back to the system: they are zeros from now on, and
+    /// take no memory until they are written to.
+    ///
+    /// # Safety
+    /// `start` and `len` are a part of this buffer, which nobody uses.
+    pub(super) unsafe fn give_back(&self, start: NonNull<u8>, len: usize) {
+        if !matches!(self.origin, Origin::Mapping(_) | Origin::Recycled(_)) {
+            return;
+        }
+        let page = rustix::param::page_size();
+        let front = start.addr().get().next_multiple_of(page) - start.addr().get();
+        let len = len.saturating_sub(front) / page * page;
+        // SAFETY: at most the part's length from its start.
+        let start = unsafe { start.add(if len == 0 { 0 } else { front }) };
+        // SAFETY: the caller's promise, and a private anonymous mapping. If the advice is refused, the pages
+        // stay.
+        let _ = unsafe { madvise(start.as_ptr().cast(), len, Advice::LinuxDontNeed) };
     }
 
     /// Where the bytes are, without borrowing them: for owners that hand out disjoint parts.

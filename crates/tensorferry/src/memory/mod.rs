@@ -8,11 +8,13 @@
 //!   Foreign somebody else's memory, kept    ┘           or a device works on it
 //!      ▲
 //!   Shelf   large blocks that are used again and again
+//!   Loans   blocks of another allocator, freed when nobody here reads them any more
 //!   Mapped  a file as memory, private; residency: how much of it the kernel has at hand
 //!
 //!   Region  a Block of which many borrow disjoint ranges: an allocation of a device
 //!
 //!   Headroom  how much memory this process can still take
+//!   caretaker: gives back what is kept for the next user and not used
 //! ```
 //!
 //! A block in flight in several pieces at once is cut into [`Parts`].
@@ -30,8 +32,10 @@ pub mod budget;
 mod attic;
 mod block;
 mod buffer;
+mod caretaker;
 mod cgroup;
 mod headroom;
+mod loan;
 mod local;
 mod mapped;
 mod part;
@@ -47,7 +51,9 @@ pub use arena::Arena;
 pub use block::{Block, Foreign};
 pub use budget::Budget;
 pub use buffer::{ALIGNMENT, Buffer};
+pub(crate) use caretaker::is_short_of;
 pub use headroom::Headroom;
+pub use loan::{Loan, Loans, Watch};
 pub(crate) use local::is_local;
 pub use mapped::{Advice, Mapped};
 pub use part::{Part, Parts};

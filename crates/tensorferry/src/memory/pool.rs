@@ -4,19 +4,29 @@
 //! the slot and wakes one waiter. All slots lie in one mapping made at the start, so that the
 //! steady state allocates nothing and the kernel can pin the slab once (registered buffers).
 //!
-//! A slot is in one of two states: *free* (its index is in `free`) or *leased* (its index is in
-//! exactly one `Lease`). Indices move between the two under the lock, which is what makes two
-//! leases of one slot impossible.
+//! ```text
+//!   leased ──drop──► free, with pages ──idle, unless pinned──► free, bare
+//!      ▲                    │ take                                 │ take
+//!      └────────────────────┴──────────────────────────────────────┘
+//! ```
+//!
+//! A slot is *free* (it is in `free`) or *leased* (its number is in exactly one `Lease`). It moves between
+//! the two under the lock, which is what makes two leases of one slot impossible. A free one keeps its
+//! pages for the next user until the caretaker gives them back to the system.
 
 use std::fmt;
 use std::ops::{Deref, DerefMut, Range};
 use std::ptr::NonNull;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use super::buffer::{ALIGNMENT, Buffer};
+#[cfg(not(loom))]
+use super::caretaker;
 use crate::error::{Error, Kind, Result};
+use crate::interrupt;
 use crate::size::Size;
-use crate::sync::{Arc, Condvar, Mutex, lock, wait};
+use crate::sync::{Arc, Condvar, Mutex, lock, now, wait};
 
 /// A bounded set of equal buffers; clones share it.
 #[derive(Clone)]
@@ -26,9 +36,23 @@ struct Slab {
     memory: Buffer,
     slot_len: usize,
     slots: usize,
-    free: Mutex<Vec<usize>>,
+    /// In the order in which they came back; the bare ones first.
+    free: Mutex<Vec<Free>>,
     returned: Condvar,
+    /// The kernel or a driver knows where the pages are.
+    pinned: AtomicBool,
 }
+
+/// A slot that nobody uses.
+struct Free {
+    slot: usize,
+    /// `None`: it has no pages.
+    since: Option<Instant>,
+}
+
+/// Slots whose pages are given back at once: somebody may wait for one of them.
+#[cfg(not(loom))]
+const GIVEN_AT_ONCE: usize = 16;
 
 impl Pool {
     /// A pool of `slots` buffers of at least `slot_len` bytes each (rounded up to [`ALIGNMENT`]).
@@ -53,19 +77,21 @@ impl Pool {
         let slot_len = slot_len.checked_next_multiple_of(ALIGNMENT).ok_or_else(too_large)?;
         let total = slot_len.checked_mul(slots).ok_or_else(too_large)?;
         let memory = make(total).map_err(|error| too_large().caused_by(error))?;
-        let free = Mutex::new((0..slots).rev().collect());
-        Ok(Self(Arc::new(Slab { memory, slot_len, slots, free, returned: Condvar::new() })))
+        let free = (0..slots).rev().map(|slot| Free { slot, since: None }).collect();
+        let (free, returned) = (Mutex::new(free), Condvar::new());
+        let pinned = AtomicBool::new(false);
+        let slab = Arc::new(Slab { memory, slot_len, slots, free, returned, pinned });
+        #[cfg(not(loom))]
+        {
+            let keeper = Arc::downgrade(&slab);
+            caretaker::enlist(keeper);
+        }
+        Ok(Self(slab))
     }
 
-    /// A buffer, once one is free.
-    pub fn take(&self) -> Lease {
-        let mut free = lock(&self.0.free);
-        loop {
-            if let Some(slot) = free.pop() {
-                return self.lease(slot);
-            }
-            free = wait(&self.0.returned, free, None).0;
-        }
+    /// A buffer, once one is free; an error if the caller is [interrupted](crate::interrupt) before.
+    pub fn take(&self) -> Result<Lease> {
+        self.take_of(self.0.slots)
     }
 
     /// A buffer, or [`Kind::Timeout`] when none came back within `limit`.
@@ -73,8 +99,8 @@ impl Pool {
         let deadline = Instant::now().checked_add(limit);
         let mut free = lock(&self.0.free);
         loop {
-            if let Some(slot) = free.pop() {
-                return Ok(self.lease(slot));
+            if let Some(free) = free.pop() {
+                return Ok(self.lease(&free));
             }
             let in_time;
             (free, in_time) = wait(&self.0.returned, free, deadline);
@@ -87,7 +113,28 @@ impl Pool {
 
     /// A buffer if one is free now.
     pub fn try_take(&self) -> Option<Lease> {
-        lock(&self.0.free).pop().map(|slot| self.lease(slot))
+        lock(&self.0.free).pop().map(|free| self.lease(&free))
+    }
+
+    /// A buffer if one is free now and fewer than `most` are in use.
+    pub(crate) fn try_take_of(&self, most: usize) -> Option<Lease> {
+        let mut free = lock(&self.0.free);
+        let in_use = self.0.slots - free.len();
+        let free = if in_use < most { free.pop() } else { None };
+        free.map(|free| self.lease(&free))
+    }
+
+    /// The same, once it is so: somebody else has the others, and gives them back.
+    pub(crate) fn take_of(&self, most: usize) -> Result<Lease> {
+        let mut free = lock(&self.0.free);
+        loop {
+            if self.0.slots - free.len() < most.max(1)
+                && let Some(free) = free.pop()
+            {
+                return Ok(self.lease(&free));
+            }
+            free = interrupt::wait(&self.0.free, &self.0.returned, free)?;
+        }
     }
 
     /// Bytes in one buffer.
@@ -105,16 +152,50 @@ impl Pool {
         lock(&self.0.free).len()
     }
 
-    /// Addresses of the whole slab: what a kernel or a driver pins.
-    pub(crate) fn addresses(&self) -> Range<usize> {
+    /// Addresses of the whole slab, for a kernel or a driver that pins it: from now on the pages stay.
+    pub(crate) fn pin(&self) -> Range<usize> {
+        self.0.pinned.store(true, Ordering::SeqCst);
+        // Whoever is giving pages back has not seen it; the next one does.
+        drop(lock(&self.0.free));
         let start = self.0.memory.start().as_ptr() as usize;
         start..start + self.0.slot_len * self.0.slots
     }
 
-    fn lease(&self, slot: usize) -> Lease {
+    fn lease(&self, &Free { slot, .. }: &Free) -> Lease {
+        Lease { pool: self.clone(), slot, start: self.0.start(slot), len: self.0.slot_len }
+    }
+}
+
+impl Slab {
+    fn start(&self, slot: usize) -> NonNull<u8> {
         // SAFETY: `slot < slots`, so the offset lies inside the slab.
-        let start = unsafe { self.0.memory.start().add(slot * self.0.slot_len) };
-        Lease { pool: self.clone(), slot, start, len: self.0.slot_len }
+        unsafe { self.memory.start().add(slot * self.slot_len) }
+    }
+}
+
+#[cfg(not(loom))]
+impl caretaker::Keeper for Slab {
+    fn give_back(&self, idle_since: Option<Instant>) -> bool {
+        loop {
+            // Under the lock, so that nobody finds the pool empty for it; who uses it keeps its pages.
+            let Ok(mut free) = self.free.try_lock() else { return true };
+            if self.pinned.load(Ordering::SeqCst) {
+                return false;
+            }
+            let bare = free.partition_point(|free| free.since.is_none());
+            let is_due = |free: &&mut Free| idle_since.is_none_or(|idle| free.since < Some(idle));
+            let due = free[bare..].iter_mut().take(GIVEN_AT_ONCE).take_while(is_due);
+            let mut slots: Vec<_> = due.map(|free| (free.since.take(), free.slot).1).collect();
+            if slots.is_empty() {
+                return bare < free.len();
+            }
+            slots.sort_unstable();
+            for run in slots.chunk_by(|one, next| one + 1 == *next) {
+                // SAFETY: the slots of the run lie side by side in the slab; they are free, and nobody takes
+                // them while the lock is held. Whoever does so later expects no content.
+                unsafe { self.memory.give_back(self.start(run[0]), run.len() * self.slot_len) };
+            }
+        }
     }
 }
 
@@ -126,7 +207,7 @@ impl fmt::Debug for Pool {
 
 /// A buffer of a [`Pool`], returned when it is dropped.
 ///
-/// It starts as long as a slot and can be made shorter; its bytes are whatever the last user left.
+/// It starts as long as a slot and can be made shorter; its bytes are what the last user left, or zeros.
 pub struct Lease {
     pool: Pool,
     slot: usize,
@@ -166,8 +247,11 @@ impl Lease {
 
 impl Drop for Lease {
     fn drop(&mut self) {
-        lock(&self.pool.0.free).push(self.slot);
+        let since = Some(now());
+        lock(&self.pool.0.free).push(Free { slot: self.slot, since });
         self.pool.0.returned.notify_one();
+        #[cfg(not(loom))]
+        caretaker::look_after();
     }
 }
 
@@ -199,15 +283,16 @@ impl fmt::Debug for Lease {
 #[cfg(not(loom))]
 mod tests {
     use super::*;
+    use crate::memory::caretaker::Keeper;
 
     #[test]
     fn a_dropped_lease_comes_back_and_wakes_a_waiter() {
         let pool = Pool::new(1, 1).unwrap();
-        let lease = pool.take();
+        let lease = pool.take().unwrap();
         assert_eq!(lease.len(), ALIGNMENT);
         assert!(pool.try_take().is_none());
         std::thread::scope(|scope| {
-            let waiter = scope.spawn(|| pool.take().len());
+            let waiter = scope.spawn(|| pool.take().unwrap().len());
             drop(lease);
             assert_eq!(waiter.join().unwrap(), ALIGNMENT);
         });
@@ -217,7 +302,7 @@ mod tests {
     #[test]
     fn waiting_for_a_buffer_ends_with_a_timeout_that_says_why() {
         let pool = Pool::new(4096, 2).unwrap();
-        let _all = (pool.take(), pool.take());
+        let _all = (pool.take().unwrap(), pool.take().unwrap());
         let error = pool.take_within(Duration::from_millis(5)).unwrap_err();
         assert_eq!(error.kind(), Kind::Timeout);
         assert_eq!(error.to_string(), "all 2 buffers of the pool stayed in use for 5ms");
@@ -226,7 +311,7 @@ mod tests {
     #[test]
     fn leases_are_disjoint_aligned_and_full_length_again_after_truncation() {
         let pool = Pool::new(5000, 8).unwrap();
-        let mut leases: Vec<_> = (0..8).map(|_| pool.take()).collect();
+        let mut leases: Vec<_> = (0..8).map(|_| pool.take().unwrap()).collect();
         for (value, lease) in leases.iter_mut().enumerate() {
             assert_eq!(lease.as_ptr() as usize % ALIGNMENT, 0);
             lease.fill(value as u8);
@@ -236,7 +321,7 @@ mod tests {
             assert!(lease.len() == 10 && lease.iter().all(|byte| *byte == value as u8));
         }
         drop(leases);
-        assert_eq!(pool.take().len(), 8192);
+        assert_eq!(pool.take().unwrap().len(), 8192);
     }
 
     #[test]
@@ -247,9 +332,83 @@ mod tests {
         assert_eq!(Pool::new(1 << 40, 1 << 20).unwrap_err().kind(), Kind::OutOfMemory);
     }
 
+    /// How many pages of a slot are there.
+    fn pages(pool: &Pool, slot: usize) -> usize {
+        let (start, pages) = (pool.0.start(slot), pool.slot_len() / ALIGNMENT);
+        (0..pages)
+            .filter(|page| {
+                // SAFETY: a page of the slab.
+                let page = unsafe { start.add(page * ALIGNMENT) };
+                let mut found = 0;
+                // SAFETY: the kernel is asked only whether the page is there, and writes one byte.
+                let failed =
+                    unsafe { libc::mincore(page.as_ptr().cast(), ALIGNMENT, &raw mut found) };
+                failed == 0 && found & 1 == 1
+            })
+            .count()
+    }
+
+    const SLOT_PAGES: usize = 16;
+
+    /// A pool of which every slot was used, and three are still.
+    fn used_pool() -> (Pool, Vec<Lease>) {
+        let pool = Pool::new(SLOT_PAGES * ALIGNMENT, 40).unwrap();
+        let mut leases: Vec<_> = (0..40).map(|_| pool.take().unwrap()).collect();
+        for lease in &mut leases {
+            lease.fill(5);
+        }
+        leases.retain(|lease| [3, 4, 39].contains(&lease.slot));
+        (pool, leases)
+    }
+
+    #[test]
+    fn idle_buffers_give_their_pages_back_and_those_in_use_keep_every_byte() {
+        let before = Instant::now();
+        let (pool, leases) = used_pool();
+        assert!(pool.0.give_back(Some(before)), "all were used since");
+        assert!((0..40).all(|slot| pages(&pool, slot) == SLOT_PAGES));
+        assert!(!pool.0.give_back(None), "nothing is left to give back");
+        for slot in 0..40 {
+            let in_use = leases.iter().any(|lease| lease.slot == slot);
+            assert_eq!(pages(&pool, slot), if in_use { SLOT_PAGES } else { 0 }, "slot {slot}");
+        }
+        assert!(leases.iter().all(|lease| lease.iter().all(|byte| *byte == 5)));
+        assert_eq!(pool.free(), 37);
+        drop(leases);
+        assert!(pool.0.give_back(Some(before)));
+        let mut leases: Vec<_> = (0..40).map(|_| pool.take().unwrap()).collect();
+        for lease in &mut leases {
+            lease.fill(6);
+        }
+        assert!(leases.iter().all(|lease| lease.iter().all(|byte| *byte == 6)));
+    }
+
+    #[test]
+    fn a_pinned_pool_keeps_its_pages() {
+        let (pool, _leases) = used_pool();
+        assert_eq!(pool.pin().len(), 40 * SLOT_PAGES * ALIGNMENT);
+        assert!(!pool.0.give_back(None));
+        assert!((0..40).all(|slot| pages(&pool, slot) == SLOT_PAGES));
+    }
+
+    #[test]
+    fn whoever_wants_few_in_use_waits_until_there_are_few() {
+        let pool = Pool::new(ALIGNMENT, 4).unwrap();
+        let mut leases: Vec<_> = (0..3).map(|_| pool.try_take_of(3).unwrap()).collect();
+        assert!(pool.try_take_of(3).is_none());
+        std::thread::scope(|scope| {
+            let waiter = scope.spawn(|| drop(pool.take_of(2).unwrap()));
+            leases.truncate(1);
+            waiter.join().unwrap();
+        });
+        assert_eq!(pool.free(), 3);
+        drop(leases);
+        drop(pool.take_of(0).unwrap());
+    }
+
     #[test]
     fn a_pool_outlives_its_handle_while_leases_exist() {
-        let mut lease = Pool::new(4096, 1).unwrap().take();
+        let mut lease = Pool::new(4096, 1).unwrap().take().unwrap();
         lease.fill(7);
         assert!(lease.iter().all(|byte| *byte == 7));
     }
@@ -266,11 +425,11 @@ mod loom_tests {
             let pool = Pool::new(1, 1).unwrap();
             let other = pool.clone();
             let thread = loom::thread::spawn(move || {
-                other.take()[0] += 1;
+                other.take().unwrap()[0] += 1;
             });
-            pool.take()[0] += 1;
+            pool.take().unwrap()[0] += 1;
             thread.join().unwrap();
-            assert_eq!(pool.take()[0], 2);
+            assert_eq!(pool.take().unwrap()[0], 2);
             assert_eq!(pool.free(), 1);
         });
     }

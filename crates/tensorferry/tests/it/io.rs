@@ -738,7 +738,7 @@ fn registered_memory_and_files_give_the_same_bytes() {
     // More files than the table has slots, opened and closed, so that slots are reused.
     for round in 0..600_u64 {
         let file = setting.open(&format!("f{}", round % 3), Mode::Replace);
-        let mut lease = pool.take();
+        let mut lease = pool.take().unwrap();
         lease.copy_from_slice(&pattern(round, 64 << 10));
         let lease = setting.engine.write(&file, 0, lease.into(), Priority::Offload).wait().unwrap();
         let read = setting.engine.read(&file, 0, lease, Priority::Waiting).wait().unwrap();
