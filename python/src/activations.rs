@@ -4,16 +4,16 @@ use std::path::PathBuf;
 use std::ptr::NonNull;
 
 use pyo3::prelude::*;
-use tensorferry::activations::{Config, Element, Permit, Saved, Store, Tensor};
-use tensorferry::memory::{Block, Foreign};
+use tensorferry::activations::{Config, Element, Operation, Saved, Store, Tensor};
+use tensorferry::memory::{Block, Foreign, Shelf};
 use tensorferry::{Error, Result};
 
+use crate::allocator::LOANS;
 use crate::engine::shared;
 use crate::errors::exception;
 use crate::guard::guarded;
 use crate::json::json;
 use crate::memory::Buffer;
-use crate::release::Claim;
 use crate::size::SizeArgument;
 use crate::wait::wait;
 
@@ -53,29 +53,37 @@ impl Activations {
         guarded(py, || self.0.end(well))
     }
 
-    /// Saves the bytes at an address, once there is room for them.
+    /// Saves so many bytes at an address, once there is room for them. `operation` is a thread, and a number of
+    /// its operation.
     ///
-    /// `keeper` keeps them where they are, and nobody changes them until it is let go of.
+    /// They begin a block of torch's that is `lent` until they are on disk or forgotten, or are copied at
+    /// once. Nobody frees or changes them before this returns, nor changes those of a block that is lent.
     fn save(
         &self,
         py: Python<'_>,
-        address: usize,
-        bytes: usize,
-        keeper: Py<PyAny>,
+        memory: (usize, usize),
+        lent: bool,
         name: &str,
         element: &str,
+        operation: (u64, u64),
     ) -> PyResult<Activation> {
-        let element = element_of(element).map_err(|error| exception(py, &error))?;
-        if address == 0 && bytes > 0 {
+        let (address, bytes) = memory;
+        let start = NonNull::new(std::ptr::with_exposed_provenance_mut(address));
+        let Some(start) = start else {
             let error = Error::invalid("an activation has bytes and no memory");
             return Err(exception(py, &error.with("activation", name)));
-        }
-        let tensor = Tensor { name, bytes: bytes as u64, element };
+        };
+        let element = element_of(element).map_err(|error| exception(py, &error))?;
+        let operation = operation_of(operation);
+        let tensor = Tensor { name, bytes: bytes as u64, element, operation };
         let admitted = wait(py, "room for an activation", None, |limit| {
             guarded(py, || self.0.admit(&tensor, Some(limit))).transpose()
         })??;
-        let lend = |permit| lend(address, bytes, keeper, permit);
-        let saved = self.0.save(admitted, lend).map_err(|error| exception(py, &error))?;
+        let block = Start(start);
+        let saved = guarded(py, || {
+            let make = || if lent { Ok(block.lend(bytes)) } else { block.copy(bytes) };
+            self.0.save(admitted, make)
+        })?;
         Ok(Activation(saved))
     }
 
@@ -109,16 +117,41 @@ impl Activation {
         })??;
         Ok(Buffer::of_activation(taken))
     }
+
+    /// Another operation has saved the same tensor.
+    fn share(&self, py: Python<'_>, operation: (u64, u64)) -> PyResult<()> {
+        guarded(py, || self.0.share(operation_of(operation)))
+    }
 }
 
-fn lend(address: usize, bytes: usize, keeper: Py<PyAny>, permit: Permit) -> Block {
-    let start = NonNull::new(std::ptr::with_exposed_provenance_mut(address));
-    // In this order: the memory goes first, then it is said to be free.
-    let claim = Claim::new((keeper, permit));
-    // SAFETY: the caller of `save` promises that `bytes` bytes are there until the keeper, which
-    // the claim lets go of, is gone. That nobody writes to them is torch's own rule for saved
-    // tensors; who breaks it is told in backward, before the bytes are used.
-    unsafe { Foreign::shared(start.unwrap_or(NonNull::dangling()), bytes, Box::new(claim)) }.into()
+/// Where a block of torch's begins.
+struct Start(NonNull<u8>);
+
+// SAFETY: who has the address reaches the block through `lend` and `copy` alone, which say why they may.
+unsafe impl Send for Start {}
+
+impl Start {
+    fn lend(self, bytes: usize) -> Block {
+        let loan = LOANS.lend(self.0);
+        // SAFETY: the caller of `save` promises that a block of torch's begins here. It is not freed before
+        // the loan ends, whatever becomes of its storage. That nobody writes to it is torch's own rule for
+        // saved tensors; who breaks it is told in backward, before the bytes are used.
+        unsafe { Foreign::shared(self.0, bytes, Box::new(loan)) }.into()
+    }
+
+    fn copy(self, bytes: usize) -> Result<Block> {
+        let mut block = Shelf::block(bytes)?;
+        if let Some(into) = block.as_mut() {
+            // SAFETY: the caller of `save` promises that the bytes are there, and stay as they are, until
+            // it returns.
+            into.copy_from_slice(unsafe { std::slice::from_raw_parts(self.0.as_ptr(), bytes) });
+        }
+        Ok(block)
+    }
+}
+
+fn operation_of((thread, number): (u64, u64)) -> Operation {
+    Operation { thread, number }
 }
 
 fn element_of(name: &str) -> Result<Element> {

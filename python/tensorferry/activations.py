@@ -9,8 +9,8 @@
 
 What autograd saves for backward goes to files in ``/scratch`` while forward computes, and comes
 back while backward does; at most ``budget`` bytes of it are in memory at any time. Gradients are
-the same, bit for bit. The first step is measured; from then on a plan says what is kept. Nothing
-of the model changes.
+the same, bit for bit. What fits stays in memory; the first step is measured, and from then on a
+plan says what is kept. Nothing of the model changes.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from types import TracebackType
 from typing import Any, Literal, Self
 
 from tensorferry import _lib
-from tensorferry._activations.report import Report, StepReport, parsed
+from tensorferry._activations.report import Outside, Report, StepReport, parsed
 
 PathLike = str | os.PathLike[str]
 Compress = Literal["none", "lossless", "half"]
 Planner = Literal["timeline", "paper"]
 
-__all__ = ["ActivationOffload", "Plan", "Report", "StepReport"]
+__all__ = ["ActivationOffload", "Outside", "Plan", "Report", "StepReport"]
 
 
 class Plan:
@@ -70,7 +70,8 @@ class ActivationOffload:
             vanish with the process.
         budget: Bytes of activations in memory, staging included: ``"1GiB"``. What is below
             ``min_bytes``, and what others hold anyway (parameters, a batch that you keep), is not
-            counted.
+            counted. What one operation saves has to fit; where it does not, the end of the first
+            forward is an error that states the least budget.
         compress: ``"lossless"`` leaves zeros out where that pays. ``"half"`` stores float32 as
             float16 where it fits: gradients are then **not** the same bit for bit. ``"none"``.
         planner: ``"timeline"``, or ``"paper"`` for the two phases of FlashNeuron.
@@ -112,6 +113,8 @@ class ActivationOffload:
         except BaseException:
             hooks.__exit__(None, None, None)
             raise
+        if not self._stack:
+            self._capture.outside.begin()
         self._stack.append(hooks)
         return self
 
@@ -150,7 +153,7 @@ class ActivationOffload:
 
     def report(self) -> Report:
         """Numbers of the last step and of all of them; prints well."""
-        return parsed(self._store.report())
+        return parsed(self._store.report(), self._capture.outside.kinds())
 
     def __repr__(self) -> str:
         report = self.report()

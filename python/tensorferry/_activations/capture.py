@@ -1,18 +1,27 @@
 """Which saved tensors are given to the core, and what of them.
 
-Never parameters, nor views of them: they are there anyway. Nothing small: a transfer costs more
-than it frees. But a small part of a large storage is copied, because keeping it would keep all of
-that; and so is a larger one of less than half, so that what counts is what is held. Nothing whose
-bytes are not plainly in a storage: sparse tensors, subclasses, lazily conjugated ones.
+Never parameters, nor views and casts of them: they are there anyway, or belong to them. Nothing
+small: a transfer costs more than it frees. But a small part of a large storage is copied, because
+keeping it would keep all of that; and so is a larger one of less than half, so that what counts is
+what is held. Nothing whose bytes are not plainly in a storage: sparse tensors, subclasses, lazily
+conjugated ones.
+
+A storage may lose its bytes while they are on their way: it is resized, or another's are put into
+its place. What came from torch's own allocator is *lent*, and freed when it is not read any more;
+bytes from anywhere else, and parts of storages, are copied.
 """
 
 from __future__ import annotations
 
+import functools
+import threading
 import weakref
+from collections.abc import Callable
 
 import torch
 
 from tensorferry import _lib
+from tensorferry._activations.outside import Ledger, is_cast_of_parameter
 from tensorferry._activations.packed import (
     Kept,
     Packed,
@@ -23,7 +32,9 @@ from tensorferry._activations.packed import (
     spanned,
     watch,
 )
+from tensorferry._kinds import obstacle
 
+_sequence_number: Callable[[], int] = torch._C._autograd._get_sequence_nr
 PLAIN = (torch.Tensor, torch.nn.Parameter)
 
 
@@ -33,11 +44,18 @@ class Capture:
     def __init__(self, store: _lib.Activations, min_bytes: int) -> None:
         self._store = store
         self._min_bytes = min_bytes
+        self.outside = Ledger(min_bytes)
         self._stored: weakref.WeakValueDictionary[int, Stored] = weakref.WeakValueDictionary()
 
     def pack(self, tensor: torch.Tensor) -> Kept | Packed:
         """Called by autograd when an operation saves a tensor."""
-        if not _is_plain(tensor) or is_parameter(tensor):
+        if is_parameter(tensor):
+            return keep(tensor)
+        if not _is_plain(tensor):
+            self.outside.add(tensor)
+            return keep(tensor)
+        if is_cast_of_parameter(tensor):
+            self.outside.add_cast(tensor)
             return keep(tensor)
         if tensor.device.type == "cpu":
             return self._pack(tensor, tensor)
@@ -86,18 +104,43 @@ class Capture:
     ) -> Stored:
         storage, element = host.untyped_storage(), _element(host.dtype)
         version = 0 if host.is_inference() else host._version
+        operation = operation_now()
         known = self._stored.get(storage._cdata)
-        if known is not None and known.covers(span, version, element):
+        if known is not None and known.covers(storage, span, version, element):
+            known.activation.share(operation)
             return known
         start, size = span[0], span[1] - span[0]
         if element == "float32" and size != host.nbytes:
             # Nobody knows what the rest is: it is not for narrowing.
             element = "four"
-        held = storage if size == storage.nbytes() else storage[start : start + size].clone()
-        activation = self._store.save(held.data_ptr(), size, held, name, element)
+        is_lent = size == storage.nbytes() and is_torchs(storage)
+        address = storage.data_ptr() + start
+        activation = self._store.save((address, size), is_lent, name, element, operation)
         stored = Stored(activation, storage, span, version, element)
         self._stored[storage._cdata] = stored
         return stored
+
+
+def operation_now() -> tuple[int, int]:
+    """The operation that saves tensors now: this thread, and a number. torch counts the nodes of
+    the graph as they are made, and a node saves its tensors before the next one is made."""
+    return threading.get_ident(), _sequence_number()
+
+
+def is_torchs(storage: torch.UntypedStorage) -> bool:
+    """Whether its bytes are a block of torch's own allocator, which we see being freed."""
+    return frees_are_seen() and storage.resizable() and not storage.is_pinned()
+
+
+@functools.cache
+def frees_are_seen() -> bool:
+    """Whether a block that torch frees stays as long as it is lent: tried, not believed."""
+    if not _lib.watch_blocks():
+        return False
+    storage = torch.empty(4096, dtype=torch.uint8).untyped_storage()
+    watch = _lib.BlockWatch(storage.data_ptr())
+    storage.resize_(0)
+    return watch.freed
 
 
 def is_parameter(tensor: torch.Tensor) -> bool:
@@ -114,15 +157,7 @@ def described(tensor: torch.Tensor) -> str:
 
 
 def _is_plain(tensor: torch.Tensor) -> bool:
-    return (
-        type(tensor) in PLAIN
-        and tensor.layout is torch.strided
-        and tensor.device.type != "meta"
-        and tensor.numel() > 0
-        and not tensor.is_conj()
-        and not tensor.is_neg()
-        and not tensor._is_zerotensor()
-    )
+    return type(tensor) in PLAIN and tensor.numel() > 0 and obstacle(tensor) is None
 
 
 def _counts_for_itself(tensor: torch.Tensor) -> bool:

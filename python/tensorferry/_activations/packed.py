@@ -13,12 +13,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import torch
 
-if TYPE_CHECKING:
-    from tensorferry import _lib
+from tensorferry import _lib
 
 _EMPTY: dict[torch.dtype, torch.Tensor] = {}
 
@@ -39,7 +37,17 @@ class _Address:
 class Stored:
     """A range of the bytes of a storage, as they were at one version of it."""
 
-    __slots__ = ("__weakref__", "_address", "_element", "activation", "start", "stop", "version")
+    __slots__ = (
+        "__weakref__",
+        "_address",
+        "_begin",
+        "_block",
+        "_element",
+        "activation",
+        "start",
+        "stop",
+        "version",
+    )
 
     def __init__(
         self,
@@ -54,13 +62,19 @@ class Stored:
         self.version = version
         self._element = element
         self._address = _Address(storage)
+        self._begin = storage.data_ptr()
+        self._block = _lib.BlockWatch(self._begin)
 
-    def covers(self, span: tuple[int, int], version: int, element: str) -> bool:
+    def covers(
+        self, storage: torch.UntypedStorage, span: tuple[int, int], version: int, element: str
+    ) -> bool:
         """Whether these bytes are here, at this version. What was stored as float32, and perhaps
-        narrowed, is nothing else."""
+        narrowed, is nothing else. A storage that was resized, or got another's bytes, has others
+        without a new version."""
         is_exact = self._element != "float32" or element == "float32"
         is_there = self.start <= span[0] and span[1] <= self.stop
-        return is_exact and is_there and self.version == version
+        is_same = storage.data_ptr() == self._begin and not self._block.freed
+        return is_exact and is_there and self.version == version and is_same
 
 
 class Watched:
@@ -98,7 +112,12 @@ def extent(shape: Iterable[int], stride: Iterable[int]) -> int:
 
 @dataclass(slots=True)
 class Kept:
-    """A tensor that stays where it is."""
+    """A tensor that stays where it is.
+
+    A leaf is kept itself, as torch does: whoever puts other bytes in its place between forward and
+    backward, as those who shard parameters do, finds them used. It can't be an output of the
+    operation that saved it.
+    """
 
     tensor: torch.Tensor
     watched: Watched | None
@@ -139,7 +158,7 @@ class Packed:
 
 def keep(tensor: torch.Tensor) -> Kept:
     """Leaves a tensor where it is."""
-    detached = tensor.detach()
+    detached = tensor if tensor.is_leaf else tensor.detach()
     return Kept(detached, None if tensor.is_inference() else Watched(tensor, detached))
 
 

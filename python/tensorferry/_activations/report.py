@@ -8,6 +8,14 @@ from typing import Any
 
 
 @dataclass(frozen=True, slots=True)
+class Outside:
+    """Saved tensors of one kind that stay in memory and do not count."""
+
+    tensors: int
+    bytes: int
+
+
+@dataclass(frozen=True, slots=True)
 class Prediction:
     """What a step should come to under the plan that it follows."""
 
@@ -25,7 +33,8 @@ class StepReport:
 
     step: int
     mode: str
-    """``profiled`` (everything was offloaded), ``planned``, or ``differed`` (from the plan)."""
+    """``profiled`` (no plan was there: what fitted stayed), ``planned``, or ``differed`` (from the
+    plan)."""
     tensors: int
     saved_bytes: int
     offloaded_bytes: int
@@ -65,6 +74,8 @@ class Report:
     unplanned: str | None
     """Why there is no plan, if there should be one."""
     last: StepReport | None
+    outside: dict[str, Outside]
+    """Saved tensors of the last forward pass that stay in memory and do not count, by kind."""
 
     def __str__(self) -> str:
         lines = [
@@ -77,6 +88,8 @@ class Report:
             lines.append(f"no plan: {self.unplanned}")
         if self.last is not None:
             lines += _lines(self.last)
+        for kind, outside in self.outside.items():
+            lines.append(f"not counted: {kind}, {outside.tensors} of {_size(outside.bytes)}")
         return "\n".join(lines)
 
 
@@ -98,15 +111,15 @@ def _lines(step: StepReport) -> list[str]:
     return lines
 
 
-def parsed(text: str) -> Report:
-    """The report that the core gave as JSON."""
+def parsed(text: str, outside: dict[str, Outside]) -> Report:
+    """The report that the core gave as JSON, and what it does not know."""
     fields: dict[str, Any] = json.loads(text)
     last = fields.pop("last")
     if last is not None:
         predicted = last.pop("predicted")
         told = None if predicted is None else Prediction(**predicted)
         last = StepReport(**last, predicted=told)
-    return Report(**fields, last=last)
+    return Report(**fields, last=last, outside=outside)
 
 
 def _size(number: float) -> str:

@@ -79,6 +79,10 @@ pub(super) struct Stored {
 /// The share of its bytes that a chunk must lose for coding to pay.
 const PAYS: f64 = 0.05;
 
+/// How many parts of a tensor are looked at, and bytes of each.
+const LOOKS: usize = 16;
+const LOOK_BYTES: usize = 4 << 10;
+
 /// Room that a worker needs beside a chunk of `chunk` bytes to code it.
 pub(super) fn room_beside(chunk: usize, compress: Compress) -> usize {
     if compress == Compress::Half { chunk / 2 } else { 0 }
@@ -116,6 +120,19 @@ pub(super) fn store(
     }
     let checksum = copy_and_crc32c(&mut into[..from.len()], from);
     Ok(Stored { form: Form::Raw, len: from.len(), checksum })
+}
+
+/// What so many bytes would be stored as, by a look at parts of them; nothing if they would not be encoded.
+pub(super) fn estimate(from: &[u8], element: Element, compress: Compress) -> Result<Option<u64>> {
+    if compress == Compress::None || element.width().is_none() || from.len() < LOOKS * LOOK_BYTES {
+        return Ok(None);
+    }
+    let apart = from.len() / LOOKS / 4 * 4;
+    let look = |number: usize| &from[number * apart..number * apart + LOOK_BYTES];
+    let sample: Vec<u8> = (0..LOOKS).flat_map(look).copied().collect();
+    let (mut into, mut beside) = (vec![0; sample.len()], vec![0; sample.len() / 2]);
+    let stored = store(&sample, element, compress, &mut into, &mut beside)?;
+    Ok(Some((from.len() as f64 * stored.len as f64 / sample.len() as f64) as u64))
 }
 
 /// Leaves the zeros out, if that pays.

@@ -10,7 +10,7 @@ use super::store::staging;
 use super::*;
 use crate::error::{Kind, Result};
 use crate::io::immediate::Immediate;
-use crate::memory::{Buffer, Foreign};
+use crate::memory::Buffer;
 use crate::plan::offload::Planner;
 use crate::size::Size;
 use crate::sync::thread;
@@ -37,12 +37,14 @@ fn store(tensors: usize, workers: usize, refuses_writes: bool) -> Store {
     Store::with_workers(Arc::new(Immediate::new(refuses_writes)), config, workers).unwrap()
 }
 
-/// Saves a tensor in memory that gives its permit back when the last who has it lets go.
+/// Saves a tensor.
 fn save(store: &Store, value: u8) -> Result<Saved> {
-    let tensor = Tensor { name: "a tensor", bytes: BYTES as u64, element: Element::Other };
+    let operation = Operation { thread: 0, number: value.into() };
+    let bytes = BYTES as u64;
+    let tensor = Tensor { name: "a tensor", bytes, element: Element::Other, operation };
     let admission = store.admit(&tensor, None)?.unwrap();
     let buffer = Buffer::copy_of(&[value; BYTES]).unwrap();
-    store.save(admission, |permit| Foreign::from(buffer).kept_by(Box::new(permit)).into())
+    store.save(admission, || Ok(buffer.into()))
 }
 
 /// Waits until nothing is in memory: what a worker still reads for a tensor that is gone counts until
@@ -50,7 +52,8 @@ fn save(store: &Store, value: u8) -> Result<Saved> {
 fn wait_for_all_room(store: &Store, tensors: usize) {
     store.begin().unwrap();
     let bytes = (tensors * BYTES) as u64;
-    let tensor = Tensor { name: "all", bytes, element: Element::Other };
+    let operation = Operation { thread: 0, number: 0 };
+    let tensor = Tensor { name: "all", bytes, element: Element::Other, operation };
     drop(store.admit(&tensor, None).unwrap().unwrap());
 }
 

@@ -9,22 +9,15 @@ use crate::sync::lock;
 
 /// So many bytes of the budget; they are free again when this is dropped.
 #[must_use = "bytes that are given back at once permit nothing"]
-pub struct Permit {
+pub(super) struct Permit {
     shared: Arc<Shared>,
     bytes: u64,
-    /// The record whose original it is for.
-    original: Option<u64>,
 }
 
 impl Permit {
-    /// For a record's memory from outside. The bytes have been counted by the caller, under the lock.
-    pub(super) fn of_original(shared: &Arc<Shared>, bytes: u64, key: u64) -> Self {
-        Self { shared: Arc::clone(shared), bytes, original: Some(key) }
-    }
-
-    /// For memory to read to, counted as above.
-    pub(super) fn of_restored(shared: &Arc<Shared>, bytes: u64) -> Self {
-        Self { shared: Arc::clone(shared), bytes, original: None }
+    /// The bytes have been counted by the caller, under the lock.
+    pub(super) fn new(shared: &Arc<Shared>, bytes: u64) -> Self {
+        Self { shared: Arc::clone(shared), bytes }
     }
 }
 
@@ -34,7 +27,7 @@ impl Drop for Permit {
             return;
         }
         let mut state = lock(&self.shared.state);
-        state.discount(self.bytes, self.original);
+        state.discount(self.bytes);
         self.shared.fetch_ahead(&mut state);
         drop(state);
         self.shared.changed.notify_all();
@@ -45,20 +38,29 @@ impl Drop for Permit {
 #[derive(Clone)]
 pub enum Memory {
     /// They never left.
-    Original(Arc<Block>),
+    Original(Arc<Held>),
     /// They came back from disk.
-    Restored(Arc<Restored>),
+    Restored(Arc<Held>),
 }
 
-/// Bytes that came back from disk.
-pub struct Restored {
+/// Bytes in memory that count.
+pub struct Held {
+    // In this order: the memory goes first, then it is said to be free.
     block: Block,
     _permit: Arc<Permit>,
 }
 
-impl Restored {
+impl Held {
     pub(super) fn new(block: Block, permit: Arc<Permit>) -> Self {
         Self { block, _permit: permit }
+    }
+}
+
+impl Deref for Held {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        &self.block
     }
 }
 
@@ -67,8 +69,7 @@ impl Deref for Memory {
 
     fn deref(&self) -> &[u8] {
         match self {
-            Self::Original(block) => block,
-            Self::Restored(restored) => &restored.block,
+            Self::Original(held) | Self::Restored(held) => held,
         }
     }
 }

@@ -11,8 +11,7 @@
 //!                                    in the order of use, as far as there is room
 //! ```
 //!
-//! **Who owns what.** A tensor's memory belongs to the caller and is kept by its record until the
-//! last chunk is on disk. What is read back lies in a block of the [`Shelf`], is shared by all who
+//! **Who owns what.** A tensor's memory is a block that its record has until the last chunk is on disk. What is read back lies in a block of the [`Shelf`], is shared by all who
 //! take it, and returns when the last of them lets go. A record lives as long as its [`Saved`]: a
 //! graph that is dropped takes its records, queued writes and places on disk with it.
 //!
@@ -20,14 +19,20 @@
 //! for their write or were kept, those that were read back, and the workers' staging buffers. What
 //! would go beyond it first takes the place of restored tensors that nobody uses, and of those that
 //! were prefetched too early; then it waits for what is leaving, or is still to be freed by its
-//! owner; then tensors that were kept leave for it. Only when nothing has moved for a while it is an
-//! error, which states the budget that would do. Beside the budget, freed blocks of up to half of it
+//! owner; then tensors that were kept leave for it. What one operation saves is used at once: if that
+//! alone is more than the budget, the end of forward is an error, which states the least that would do.
+//! Otherwise room comes: what waits is not passed by what is fetched ahead, so that each tensor that is
+//! let go of brings it nearer, until only callers have memory. If they give none back for a while, that is
+//! an error too. Beside the budget, freed blocks of up to half of it
 //! (and of one tensor, the largest, at least) are kept on the shelf for the next tensors.
 //!
-//! **Profile, plan, run.** The first step offloads everything and is measured. From then on a
-//! [plan](crate::plan::offload) says what is kept. A step that does not match it (another number
-//! of tensors, other sizes, another order of use) offloads and fetches from there on as a first one
-//! does, and is measured anew.
+//! **Profile, plan, run.** In the first step what fits stays, and leaves when there is no room for more,
+//! what was saved first before the rest. It is measured. From then on a [plan](crate::plan::offload) says
+//! what is kept. A step that does not match it (another number of tensors, other sizes, another order of
+//! use) follows the plan of those that it is like, or goes on as a first one does, and is measured.
+//!
+//! **Drives.** A chunk goes to the drive that would be done with it first. One that is full leaves it to
+//! the others.
 //!
 //! **Faults.** A write or read that fails, and a checksum that does not match, fail the step: every
 //! later call for it raises the same error, with the tensor's name. Nothing is handed out that was
@@ -54,6 +59,7 @@ mod traffic;
 mod work;
 
 pub use form::{Compress, Element};
-pub use memory::{Memory, Permit};
+pub use memory::{Held, Memory};
 pub use report::{Mode, Report, StepReport};
+pub use step::Operation;
 pub use store::{Admission, Config, Saved, Store, Tensor};

@@ -8,7 +8,7 @@ use crate::plan::offload::Prediction;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Mode {
-    /// Everything was offloaded and measured.
+    /// No plan was there: what fitted stayed. It was measured.
     Profiled,
     /// A plan was followed.
     Planned,

@@ -3,8 +3,8 @@
 //! Each drive has one file without a name, in a directory of the user's: whatever ends the process
 //! ends the file. Places are given out from the beginning of the file on, so that
 //! activations, which are stored in the order of forward, lie in that order and are written
-//! sequentially; what backward has used is free for the next step. Chunks take turns over the
-//! drives.
+//! sequentially; what backward has used is free for the next step. A chunk goes to the drive that would be
+//! done with it first, by the speed that it has shown; one that is full gets none that it has to grow for.
 //!
 //! Room is reserved on the disk ahead of the writes, in steps: a full disk shows early, and direct
 //! writes inside a file's length run side by side. That can take long (a file system in memory clears
@@ -13,13 +13,14 @@
 
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use crate::error::{Error, Kind, Result};
 use crate::io::{Engine, File, Mode, Open};
 use crate::memory::ALIGNMENT;
 use crate::memory::arena::{Arena, End, Span};
 use crate::size::Size;
-use crate::sync::{Mutex, lock};
+use crate::sync::{Mutex, lock, now, seconds_since};
 
 /// Offsets that a scratch file can have: no disk is as large.
 const FILE_BYTES_MAX: Size = Size(1 << 50);
@@ -28,10 +29,39 @@ const FILE_BYTES_MAX: Size = Size(1 << 50);
 /// for every interleaving.
 const GROW_BYTES: u64 = if cfg!(loom) { 64 << 10 } else { 256 << 20 };
 
+/// For how long nothing is tried that a full drive would have to grow for.
+const FULL_FOR: Duration = Duration::from_secs(10);
+
+/// Seconds of transfers after which those before count half.
+const PACE_SECONDS: f64 = 2.0;
+
+/// A drive that was passed over so often counts for twice as fast: it may have become so.
+const PASSED_OVER: f64 = 16.0;
+
 /// The scratch files of a store. Its owner guards it.
 pub(super) struct Scratch {
-    drives: Vec<(Arc<Drive>, Arena)>,
-    next: usize,
+    volumes: Vec<Volume>,
+}
+
+/// A scratch file, and what is known of its drive.
+struct Volume {
+    drive: Arc<Drive>,
+    places: Arena,
+    pace: Pace,
+    /// When it had no room.
+    full: Option<Instant>,
+    /// How often another was chosen since.
+    passed: u32,
+}
+
+/// What a drive moves while it has something to move.
+#[derive(Default)]
+struct Pace {
+    bytes: f64,
+    seconds: f64,
+    /// Bytes under way, and since when they are counted.
+    under_way: u64,
+    since: Option<Instant>,
 }
 
 /// A scratch file, which grows before it is written to.
@@ -58,34 +88,130 @@ impl Scratch {
             return Err(Error::invalid("activations need a directory to go to"));
         }
         let drive = |directory: &PathBuf| {
-            let drive = Drive::open(engine, directory.clone())?;
-            Ok((Arc::new(drive), Arena::new(FILE_BYTES_MAX, ALIGNMENT as u64)?))
+            Ok(Volume {
+                drive: Arc::new(Drive::open(engine, directory.clone())?),
+                places: Arena::new(FILE_BYTES_MAX, ALIGNMENT as u64)?,
+                pace: Pace::default(),
+                full: None,
+                passed: 0,
+            })
         };
-        Ok(Self { drives: directories.iter().map(drive).collect::<Result<_>>()?, next: 0 })
+        Ok(Self { volumes: directories.iter().map(drive).collect::<Result<_>>()? })
     }
 
-    /// A place for `len` bytes, a multiple of [`ALIGNMENT`], on the drive whose turn it is.
+    /// How many drives there are.
+    pub fn drives(&self) -> usize {
+        self.volumes.len()
+    }
+
+    /// A place for `len` bytes, a multiple of [`ALIGNMENT`], where they would be soonest. Drives that are full
+    /// come last.
     pub fn take(&mut self, len: u64) -> Result<Place> {
-        let drive = self.next;
-        self.next = (self.next + 1) % self.drives.len();
-        let span = self.drives[drive].1.allocate(len, End::Low)?;
-        Ok(Place { drive, span })
+        let fastest = self.volumes.iter().filter_map(|volume| volume.pace.speed());
+        let fastest = fastest.reduce(f64::max).unwrap_or(1.0);
+        let mut best: Option<(bool, f64, Place)> = None;
+        for drive in 0..self.volumes.len() {
+            let volume = &mut self.volumes[drive];
+            let span = volume.places.allocate(len, End::Low)?;
+            let place = Place { drive, span };
+            let (is_full, seconds) = (volume.is_full_for(span), volume.seconds(len, fastest));
+            let worse = match best {
+                Some((best_full, best_seconds, _))
+                    if (best_full, best_seconds) <= (is_full, seconds) =>
+                {
+                    Some(place)
+                }
+                _ => best.replace((is_full, seconds, place)).map(|(.., place)| place),
+            };
+            if let Some(worse) = worse {
+                self.free(worse);
+                self.volumes[worse.drive].passed += 1;
+            }
+        }
+        let (.., place) = best.ok_or_else(|| Error::invalid("there is no drive"))?;
+        self.volumes[place.drive].passed = 0;
+        Ok(place)
     }
 
     /// Gives a place back.
     pub fn free(&mut self, place: Place) {
-        let freed = self.drives[place.drive].1.free(place.span);
+        let freed = self.volumes[place.drive].places.free(place.span);
         debug_assert!(freed.is_ok(), "a place is given back once");
+    }
+
+    /// The drive of a place had no room for it.
+    pub fn is_full(&mut self, place: Place) {
+        self.volumes[place.drive].full = Some(now());
+        self.free(place);
+    }
+
+    /// So many bytes of a place are on their way.
+    pub fn begin(&mut self, place: Place, bytes: u64) {
+        self.volumes[place.drive].pace.begin(bytes);
+    }
+
+    /// They are there, or not, if it failed.
+    pub fn end(&mut self, place: Place, bytes: u64, well: bool) {
+        self.volumes[place.drive].pace.end(bytes, well);
     }
 
     /// The drive of a place, and where in its file.
     pub fn at(&self, place: Place) -> (Arc<Drive>, u64) {
-        (Arc::clone(&self.drives[place.drive].0), place.span.offset())
+        (Arc::clone(&self.volumes[place.drive].drive), place.span.offset())
     }
 
     /// Bytes in use.
     pub fn used(&self) -> u64 {
-        self.drives.iter().map(|(_, arena)| arena.stats().used).sum()
+        self.volumes.iter().map(|volume| volume.places.stats().used).sum()
+    }
+}
+
+impl Volume {
+    /// Whether the file would have to grow for a place, and could not lately.
+    fn is_full_for(&self, span: Span) -> bool {
+        self.full.is_some_and(|since| now() - since < FULL_FOR)
+            && span.offset() + span.len() > *lock(&self.drive.reserved)
+    }
+
+    /// Seconds until so many bytes more would be moved; a drive that was not tried is as fast as the fastest.
+    fn seconds(&self, bytes: u64, fastest: f64) -> f64 {
+        let speed = self.pace.speed().unwrap_or(fastest);
+        let patience = 1.0 + f64::from(self.passed) / PASSED_OVER;
+        (self.pace.under_way + bytes) as f64 / speed / patience
+    }
+}
+
+impl Pace {
+    fn begin(&mut self, bytes: u64) {
+        self.tick();
+        self.under_way += bytes;
+        self.since.get_or_insert_with(now);
+    }
+
+    fn end(&mut self, bytes: u64, well: bool) {
+        self.tick();
+        self.under_way -= bytes;
+        if self.under_way == 0 {
+            self.since = None;
+        }
+        if well {
+            self.bytes += bytes as f64;
+        }
+        if self.seconds > PACE_SECONDS {
+            (self.bytes, self.seconds) = (self.bytes / 2.0, self.seconds / 2.0);
+        }
+    }
+
+    fn tick(&mut self) {
+        if let Some(since) = self.since.take() {
+            self.seconds += seconds_since(since);
+            self.since = Some(now());
+        }
+    }
+
+    /// Bytes a second.
+    fn speed(&self) -> Option<f64> {
+        (self.bytes > 0.0 && self.seconds > 0.0).then(|| self.bytes / self.seconds)
     }
 }
 
@@ -180,13 +306,57 @@ mod tests {
         assert_eq!(drive.file().len().unwrap(), 2 * GROW_BYTES);
     }
 
+    fn two() -> (Scratch, [tempfile::TempDir; 2]) {
+        let places = [tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap()];
+        let directories = places.each_ref().map(|place| place.path().to_owned());
+        (Scratch::open(&*engine(), &directories).unwrap(), places)
+    }
+
+    /// How many of so many chunks each drive gets while all of them are on their way.
+    fn shares(scratch: &mut Scratch, chunks: usize) -> [usize; 2] {
+        let mut shares = [0; 2];
+        for _ in 0..chunks {
+            let place = scratch.take(4096).unwrap();
+            scratch.begin(place, 4096);
+            shares[place.drive] += 1;
+        }
+        shares
+    }
+
     #[test]
-    fn drives_take_turns() {
-        let (engine, a, b) = (engine(), tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
-        let directories = [a.path().to_owned(), b.path().to_owned()];
-        let mut scratch = Scratch::open(&*engine, &directories).unwrap();
-        let turns: Vec<_> = (0..4).map(|_| scratch.take(4096).unwrap().drive).collect();
-        assert_eq!(turns, [0, 1, 0, 1]);
+    fn drives_that_are_alike_share() {
+        let (mut scratch, _places) = two();
+        assert_eq!(shares(&mut scratch, 6), [3, 3]);
+    }
+
+    #[test]
+    fn a_faster_drive_gets_more_and_a_slow_one_is_tried_again() {
+        let (mut scratch, _places) = two();
+        for (drive, speed) in [(0, 1e9), (1, 1e8)] {
+            scratch.volumes[drive].pace = Pace { bytes: speed, seconds: 1.0, ..Pace::default() };
+        }
+        let [fast, slow] = shares(&mut scratch, 22);
+        assert!(fast > 4 * slow && slow > 0, "{fast} {slow}");
+        // Now one at a time.
+        scratch.volumes.iter_mut().for_each(|volume| volume.pace.under_way = 0);
+        let slow = (0..1000).filter(|_| scratch.take(4096).unwrap().drive == 1).count();
+        assert!((1..100).contains(&slow), "{slow}");
+    }
+
+    #[test]
+    fn a_full_drive_gets_only_what_it_has_room_for_until_it_is_tried_again() {
+        let (mut scratch, _places) = two();
+        let reserved = scratch.take(4096).unwrap();
+        assert_eq!(reserved.drive, 0);
+        scratch.at(reserved).0.reserve(4096).unwrap();
+        *lock(&scratch.volumes[0].drive.reserved) = 4096;
+        let more = scratch.volumes[0].places.allocate(4096, End::Low).unwrap();
+        scratch.is_full(Place { drive: 0, span: more });
+        assert!((0..20).all(|_| scratch.take(4096).unwrap().drive == 1));
+        scratch.free(reserved);
+        assert_eq!(scratch.take(4096).unwrap().drive, 0, "there it has room");
+        scratch.volumes[0].full = now().checked_sub(FULL_FOR);
+        assert!((0..20).any(|_| scratch.take(4096).unwrap().drive == 0));
     }
 
     #[test]

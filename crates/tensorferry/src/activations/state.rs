@@ -1,16 +1,17 @@
 //! All that is known of activations, under one lock.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::form::{Compress, Element, Stored};
 use super::knowledge::{Knowledge, Question};
-use super::memory::{Memory, Permit, Restored};
+use super::memory::{Held, Memory, Permit};
 use super::report::Report;
 use super::scratch::{Drive, Place as ScratchPlace, Scratch};
-use super::step::{Fault, Step};
-use super::store::{Shared, Tensor};
+use super::step::{Fault, Operation, Step, Together};
+use super::store::{LOOK_EVERY, Shared, Tensor};
 use crate::error::{Error, Kind, Result};
 use crate::io::Priority;
 use crate::memory::{Block, Part, Parts, Share};
@@ -20,9 +21,7 @@ use crate::sync::now;
 /// What must not be dropped under the lock.
 pub(super) enum Dropped {
     #[expect(dead_code, reason = "it is only dropped")]
-    Original(Arc<Block>),
-    #[expect(dead_code, reason = "it is only dropped")]
-    Restored(Arc<Restored>),
+    Held(Arc<Held>),
     #[expect(dead_code, reason = "it is only dropped")]
     Coming(Vec<Incoming>, Coming),
     #[expect(dead_code, reason = "it is only dropped")]
@@ -33,6 +32,8 @@ pub(super) enum Dropped {
 pub(super) enum Phase {
     /// Admitted, its memory not given yet; or forgotten while it was.
     Expected,
+    /// Let go of: its step was refused.
+    Lost,
     Here,
     Leaving {
         left: usize,
@@ -40,7 +41,7 @@ pub(super) enum Phase {
     Stored,
     Coming(Coming),
     Back {
-        memory: Arc<Restored>,
+        memory: Arc<Held>,
         taken: bool,
     },
 }
@@ -62,22 +63,25 @@ pub(super) struct Record {
     pub bytes: u64,
     pub phase: Phase,
     /// The caller's memory, until the last chunk is on disk.
-    pub original: Option<Arc<Block>>,
+    pub original: Option<Arc<Held>>,
     /// What is on disk, chunk by chunk.
     pub chunks: Vec<Option<(ScratchPlace, Stored)>>,
     /// Counts turns of mind: a worker that comes back from an older one is too late.
     pub turn: u32,
     pub compress: Compress,
+    /// The last one that saved it.
+    operation: Operation,
 }
 
 impl Record {
-    pub fn new(step: u64, index: usize, name: String, element: Element, bytes: u64) -> Self {
+    pub fn new(step: u64, index: usize, tensor: &Tensor<'_>) -> Self {
         Self {
             step,
             index,
-            name,
-            element,
-            bytes,
+            name: tensor.name.to_owned(),
+            element: tensor.element,
+            bytes: tensor.bytes,
+            operation: tensor.operation,
             phase: Phase::Expected,
             original: None,
             chunks: Vec::new(),
@@ -106,6 +110,7 @@ pub(super) struct Incoming {
 
 /// Where a chunk to read lies, and how urgent it is.
 pub(super) struct Origin {
+    pub place: ScratchPlace,
     pub drive: Arc<Drive>,
     pub offset: u64,
     pub priority: Priority,
@@ -116,18 +121,19 @@ pub(super) struct State {
     pub used: u64,
     /// Bytes that callers wait for: what comes free is theirs, and not for fetching ahead.
     pub wanted: u64,
+    /// Tensors that backward waits for and that get no room yet. They stay here while their callers look after
+    /// something else for a moment: what is fetched ahead then would only be let go of again.
+    hungry: BTreeMap<u64, u64>,
     /// Fetching ahead has stopped for want of room.
     pub is_full: bool,
     pub records: BTreeMap<u64, Record>,
     pub steps: BTreeMap<u64, Step>,
     pub writes: VecDeque<Outgoing>,
     pub reads: VecDeque<Incoming>,
-    /// Since when nothing moves, and nothing is given back, although somebody waits for room.
-    pub still_since: Option<Instant>,
+    /// For how long somebody has waited for room while nothing moved, and when that was looked at.
+    still: Option<(Duration, Instant)>,
     /// Chunks in the hands of workers.
     pub in_hand: usize,
-    /// Records whose originals nobody here holds any more; to let go of them takes their owner a while.
-    pub departing: BTreeSet<u64>,
     pub scratch: Scratch,
     pub closing: bool,
     pub written_bytes: u64,
@@ -149,14 +155,14 @@ impl State {
         Self {
             used: 0,
             wanted: 0,
+            hungry: BTreeMap::new(),
             is_full: false,
             records: BTreeMap::new(),
-            steps: BTreeMap::from([(0, Step::begin(0, false))]),
+            steps: BTreeMap::from([(0, Step::begin(0))]),
             writes: VecDeque::new(),
             reads: VecDeque::new(),
-            still_since: None,
+            still: None,
             in_hand: 0,
-            departing: BTreeSet::new(),
             scratch,
             closing: false,
             written_bytes: 0,
@@ -185,15 +191,13 @@ impl State {
     /// since: one context may be around many steps.
     pub fn is_behind(&self) -> bool {
         let step = self.steps.get(&self.current);
-        step.is_none_or(|step| step.live == 0 && (step.is_used() || step.fault.is_some()))
+        step.is_none_or(|step| step.live == 0 && (step.is_used() || step.has_failed()))
     }
 
     pub fn next_step(&mut self, staging: u64) -> Option<Question> {
         let question = self.learn(staging);
-        self.knowledge.turn();
         self.current += 1;
-        let step = Step::begin(self.current, self.knowledge.plan.is_some());
-        self.steps.insert(self.current, step);
+        self.steps.insert(self.current, Step::begin(self.current));
         let current = self.current;
         self.steps.retain(|number, step| *number == current || step.live > 0);
         question
@@ -201,7 +205,7 @@ impl State {
 
     fn is_current_over(&self) -> bool {
         let step = self.steps.get(&self.current);
-        step.is_none_or(|step| step.is_used() || step.live == 0 || step.fault.is_some())
+        step.is_none_or(|step| step.is_used() || step.live == 0 || step.has_failed())
     }
 
     pub fn end(&mut self, well: bool) {
@@ -225,7 +229,7 @@ impl State {
 
     /// A step that has records, or is the current one.
     pub fn step_mut(&mut self, number: u64) -> &mut Step {
-        self.steps.entry(number).or_insert_with(|| Step::begin(number, false))
+        self.steps.entry(number).or_insert_with(|| Step::begin(number))
     }
 
     pub fn step_of(&self, key: u64) -> Result<u64> {
@@ -237,30 +241,64 @@ impl State {
         fault.map_or(Ok(()), |fault| Err(fault.raise()))
     }
 
-    /// Whether the step of a record went well so far.
-    pub fn check(&self, key: u64) -> Result<()> {
-        self.check_step(self.step_of(key)?)
+    /// The operation that uses most at once, of a step that was refused for it.
+    pub fn refused(&self, number: u64) -> Option<&Together> {
+        let step = self.steps.get(&number).filter(|step| step.refused)?;
+        step.most_together()
     }
 
-    /// What becomes of the next tensor.
-    pub fn choose(&mut self, tensor: &Tensor<'_>) -> Place {
-        let index = self.next_index();
-        let offload = Place::Offload { encoded: true };
-        let expected = self.knowledge.plan.as_ref().zip(self.knowledge.profile.as_ref());
-        let Some((plan, profile)) = expected else { return offload };
-        let planned = profile.tensors.get(index).zip(plan.choices.get(index));
-        let place = planned
-            .filter(|(expected, _)| expected.bytes == tensor.bytes && expected.name == tensor.name)
-            .map(|(_, choice)| choice.place);
-        let current = self.current;
-        let step = self.step_mut(current);
-        match place {
-            Some(place) if step.follows && !step.differs => place,
-            _ => {
-                step.differs = true;
-                offload
-            }
+    /// An operation will use a tensor, of a record perhaps that it shares with others. If there is no `room` for
+    /// all that it uses, the step is refused; what held the memory of its tensors is for the caller to drop.
+    pub fn use_together(
+        &mut self,
+        number: u64,
+        operation: Operation,
+        (name, bytes): (&str, u64),
+        room: u64,
+    ) -> Vec<Dropped> {
+        let step = self.step_mut(number);
+        let fits = step.use_together(operation, name, bytes) <= room;
+        if fits || std::mem::replace(&mut step.refused, true) {
+            return Vec::new();
         }
+        self.let_go_of_step(number)
+    }
+
+    /// Another operation has saved the tensor of a record.
+    pub fn share(&mut self, key: u64, operation: Operation, room: u64) -> Vec<Dropped> {
+        let Some(record) = self.records.get_mut(&key) else { return Vec::new() };
+        if std::mem::replace(&mut record.operation, operation) == operation {
+            return Vec::new();
+        }
+        let (step, name, bytes) = (record.step, record.name.clone(), record.bytes);
+        self.use_together(step, operation, (&name, bytes), room)
+    }
+
+    /// Lets go of all that a step has in memory or is about to write.
+    fn let_go_of_step(&mut self, number: u64) -> Vec<Dropped> {
+        let mut dropped = Vec::new();
+        let of_step = |(key, record): (&u64, &Record)| (record.step == number).then_some(*key);
+        for key in self.records.iter().filter_map(of_step).collect::<Vec<_>>() {
+            dropped.extend(self.lose(key));
+        }
+        dropped
+    }
+
+    /// What becomes of the next tensor; nothing if no plan says it. Then what fits stays.
+    pub fn choose(&mut self, tensor: &Tensor<'_>) -> Option<Place> {
+        let index = self.next_index();
+        let (current, knowledge) = (self.current, &self.knowledge);
+        let step = self.steps.entry(current).or_insert_with(|| Step::begin(current));
+        let planned = |step: &Step| {
+            let guide = step.guide()?;
+            let expected = guide.profile.tensors.get(index)?;
+            let fits = expected.bytes == tensor.bytes && expected.name == tensor.name;
+            fits.then(|| guide.plan.choices[index].place)
+        };
+        planned(step).or_else(|| {
+            knowledge.guide(step, Some((tensor.name, tensor.bytes)));
+            planned(step)
+        })
     }
 
     /// Learns from steps that are over; where there is no plan that fits, one is asked for.
@@ -280,18 +318,13 @@ impl State {
         question
     }
 
-    /// A plan was made. The step under way follows it if nothing was saved yet, or else the next.
-    pub fn answer(&mut self, question: &Question, plan: Result<Plan>) {
-        let step = self.steps.get_mut(&self.current);
-        let untouched = step.as_ref().is_none_or(|step| step.entries.is_empty());
-        self.knowledge.answer(question, plan, untouched);
-        if let Some(step) = step.filter(|_| untouched) {
-            step.follows = self.knowledge.plan.is_some();
-        }
+    /// A plan was made.
+    pub fn answer(&mut self, question: Question, plan: Result<Plan>) {
+        self.knowledge.answer(question, plan);
     }
 
     pub fn plan(&self) -> Option<&Plan> {
-        self.knowledge.plan.as_ref()
+        self.knowledge.plan()
     }
 
     pub fn explain(&self) -> Option<String> {
@@ -299,10 +332,32 @@ impl State {
     }
 
     pub fn profile(&self) -> Option<&Profile> {
-        self.knowledge.profile.as_ref()
+        self.knowledge.profile()
+    }
+
+    /// Whether a plan is followed.
+    pub fn is_guided(&self, number: u64) -> bool {
+        self.steps.get(&number).is_some_and(|step| step.guide().is_some())
+    }
+
+    pub fn is_refused(&self, number: u64) -> bool {
+        self.steps.get(&number).is_some_and(|step| step.refused)
     }
 
     // -- records --
+
+    /// The memory of a tensor that was admitted, and what it would be encoded. In a step that was refused
+    /// meanwhile nobody wants it.
+    pub fn put(&mut self, key: u64, held: Arc<Held>, estimate: Option<u64>) -> Option<Dropped> {
+        let Some(record) = self.records.get_mut(&key) else { return Some(Dropped::Held(held)) };
+        let (step, index) = (record.step, record.index);
+        record.phase = Phase::Here;
+        record.original = Some(held);
+        if let Some(bytes) = estimate {
+            self.step_mut(step).estimated(index, bytes);
+        }
+        if self.is_refused(step) { self.lose(key) } else { None }
+    }
 
     pub fn name_of(&self, key: u64) -> &str {
         self.records.get(&key).map_or("?", |record| &record.name)
@@ -335,10 +390,14 @@ impl State {
     pub fn begin_backward(&mut self, key: u64) -> Result<()> {
         let number = self.step_of(key)?;
         self.backward = number;
-        let planned = self.knowledge.plan.as_ref().zip(self.knowledge.profile.as_ref());
-        if let Some(step) = self.steps.get_mut(&number) {
-            step.begin_backward(planned);
+        let Some(step) = self.steps.get_mut(&number).filter(|step| !step.is_used()) else {
+            return Ok(());
+        };
+        if step.guide().is_some_and(|guide| !step.is_like(&guide.profile)) {
+            // It began like another one.
+            self.knowledge.guide(step, None);
         }
+        step.begin_backward();
         Ok(())
     }
 
@@ -391,16 +450,34 @@ impl State {
         }
     }
 
+    /// Lets go of what a tensor has in memory or on disk: it will not be used.
+    fn lose(&mut self, key: u64) -> Option<Dropped> {
+        let record = self.records.get_mut(&key)?;
+        if !matches!(record.phase, Phase::Here | Phase::Leaving { .. } | Phase::Stored) {
+            return None;
+        }
+        record.phase = Phase::Lost;
+        record.turn += 1;
+        let original = record.original.take();
+        for (place, _) in std::mem::take(&mut record.chunks).into_iter().flatten() {
+            self.scratch.free(place);
+        }
+        self.unqueue(key);
+        original.map(Dropped::Held)
+    }
+
     /// Forgets a record, with its place on disk; what held its memory is for the caller to drop.
     pub fn forget(&mut self, key: u64) -> Vec<Dropped> {
         let Some(mut record) = self.records.remove(&key) else { return Vec::new() };
         self.unqueue(key);
+        self.satisfied(key);
         for (place, _) in record.chunks.drain(..).flatten() {
             self.scratch.free(place);
         }
-        let mut dropped: Vec<Dropped> = self.departed(key, record.original.take());
+        let mut dropped: Vec<Dropped> =
+            record.original.take().map(Dropped::Held).into_iter().collect();
         match record.phase {
-            Phase::Back { memory, .. } => dropped.push(Dropped::Restored(memory)),
+            Phase::Back { memory, .. } => dropped.push(Dropped::Held(memory)),
             Phase::Coming(coming) => {
                 let (gone, rest): (Vec<_>, Vec<_>) =
                     self.reads.drain(..).partition(|read| read.key == key);
@@ -417,7 +494,7 @@ impl State {
     // -- the way out --
 
     /// The memory and description of a chunk that is still to be written.
-    pub fn outgoing(&self, write: &Outgoing) -> Option<(Arc<Block>, Element, Compress)> {
+    pub fn outgoing(&self, write: &Outgoing) -> Option<(Arc<Held>, Element, Compress)> {
         let record = self.records.get(&write.key)?;
         let wanted = record.turn == write.turn && matches!(record.phase, Phase::Leaving { .. });
         let block = record.original.as_ref().filter(|_| wanted)?;
@@ -431,7 +508,7 @@ impl State {
         let step = self.records.get(&write.key).map(|record| record.step);
         let step = step.and_then(|step| self.steps.get(&step));
         let is_late = step.is_some_and(Step::is_used);
-        if is_late && self.wanted == 0 && !self.is_full {
+        if is_late && self.spoken_for() == 0 && !self.is_full {
             return None;
         }
         self.writes.pop_front()
@@ -463,15 +540,7 @@ impl State {
         let step = self.step_mut(step);
         step.stored(index, bytes, encoded);
         step.fetch_again(index);
-        self.departed(write.key, original).pop()
-    }
-
-    /// The original of a record is to be dropped. If somebody has taken it, that does not free it.
-    fn departed(&mut self, key: u64, original: Option<Arc<Block>>) -> Vec<Dropped> {
-        if original.as_ref().is_some_and(|block| Arc::strong_count(block) == 1) {
-            self.departing.insert(key);
-        }
-        original.map(Dropped::Original).into_iter().collect()
+        original.map(Dropped::Held)
     }
 
     /// A step failed because of this record.
@@ -505,27 +574,29 @@ impl State {
         let Some(record) = self.records.get_mut(&key) else { return };
         let (left, bytes) = (record.chunks.len(), record.bytes);
         let (step, index) = (record.step, record.index);
-        let permit = Arc::new(Permit::of_restored(shared, bytes));
+        let permit = Arc::new(Permit::new(shared, bytes));
         let mut parts = Parts::new(block);
         for chunk in 0..left {
             let (part, permit) = (parts.cut(shared.chunk_bytes), Arc::clone(&permit));
             self.reads.push_back(Incoming { key, chunk, part, permit });
         }
         record.phase = Phase::Coming(Coming { parts, permit, left });
+        self.satisfied(key);
         self.count(bytes);
         let step = self.step_mut(step);
         step.reads.queue(left);
         step.fetched(index);
     }
 
-    /// Where a chunk lies, and how.
-    pub fn incoming(&self, read: &Incoming) -> Option<(Origin, Stored)> {
+    /// Where a chunk lies, and how; it is on its way from now on.
+    pub fn incoming(&mut self, read: &Incoming) -> Option<(Origin, Stored)> {
         let record = self.records.get(&read.key)?;
         let (place, stored) = (*record.chunks.get(read.chunk)?)?;
         let (drive, offset) = self.scratch.at(place);
         let awaited = self.awaited == Some(read.key);
         let priority = if awaited { Priority::Waiting } else { Priority::Prefetch };
-        Some((Origin { drive, offset, priority }, stored))
+        self.scratch.begin(place, stored.len as u64);
+        Some((Origin { place, drive, offset, priority }, stored))
     }
 
     /// A chunk is in memory, and its part is gone.
@@ -539,7 +610,7 @@ impl State {
         let last = std::mem::replace(&mut record.phase, Phase::Stored);
         let Phase::Coming(Coming { parts, permit, .. }) = last else { return None };
         let Ok(block) = parts.join() else { return Some(Dropped::Permit(permit)) };
-        let memory = Arc::new(Restored::new(block, permit));
+        let memory = Arc::new(Held::new(block, permit));
         record.phase = Phase::Back { memory, taken: false };
         None
     }
@@ -561,50 +632,92 @@ impl State {
         }
     }
 
-    /// So many bytes are free again, those of a record's original perhaps. Who waits for room waits on:
-    /// another thread is at work.
-    pub fn discount(&mut self, bytes: u64, original: Option<u64>) {
+    /// So many bytes are free again. Who waits for room waits on: another thread is at work.
+    pub fn discount(&mut self, bytes: u64) {
         self.used -= bytes;
-        self.still_since = None;
-        if let Some(key) = original {
-            self.departing.remove(&key);
-        }
+        self.still = None;
     }
 
-    /// Whether anything is on its way that frees memory by itself.
-    pub fn moves(&self) -> bool {
-        !self.writes.is_empty() || self.in_hand > 0 || !self.departing.is_empty()
+    /// Backward waits for a tensor that gets no room yet.
+    pub fn hunger(&mut self, key: u64) {
+        let bytes = self.bytes_of(key);
+        self.hungry.insert(key, bytes);
     }
 
-    /// For how long somebody has been waiting while nothing moved.
+    /// It waits no more.
+    pub fn satisfied(&mut self, key: u64) {
+        self.hungry.remove(&key);
+    }
+
+    /// Bytes that come free and are not for fetching ahead.
+    fn spoken_for(&self) -> u64 {
+        self.wanted + self.hungry.values().sum::<u64>()
+    }
+
+    /// Whether so many bytes may be fetched ahead.
+    pub fn has_spare(&self, bytes: u64, room: u64) -> bool {
+        self.used + self.spoken_for() + bytes <= room
+    }
+
+    /// Bytes that are on their way out.
+    pub fn leaving(&self) -> u64 {
+        let leaving = |record: &&Record| matches!(record.phase, Phase::Leaving { .. });
+        self.records.values().filter(leaving).map(|record| record.bytes).sum()
+    }
+
+    /// For how long somebody has been waiting while nothing moved that frees memory by itself. A look that
+    /// comes late, because the whole process was stopped, counts for no more than one that comes in time.
     pub fn still_for(&mut self) -> Duration {
-        if self.moves() {
-            self.still_since = None;
+        if !self.writes.is_empty() || !self.reads.is_empty() || self.in_hand > 0 {
+            self.still = None;
             return Duration::ZERO;
         }
         let now = now();
-        now - *self.still_since.get_or_insert(now)
+        let (still, looked) = self.still.unwrap_or((Duration::ZERO, now));
+        let still = still + now.saturating_duration_since(looked).min(LOOK_EVERY);
+        self.still = Some((still, now));
+        still
+    }
+
+    /// The last look was so long ago.
+    #[cfg(test)]
+    pub fn look_late(&mut self, ago: Duration) {
+        self.still = now().checked_sub(ago).map(|looked| (Duration::ZERO, looked));
+    }
+
+    /// Bytes that would do for all that is known of now: every tensor that is saved, and what callers hold of
+    /// others.
+    pub fn all_bytes(&self) -> u64 {
+        let held = |record: &Record| match &record.phase {
+            Phase::Here | Phase::Leaving { .. } | Phase::Coming(_) | Phase::Back { .. } => {
+                record.bytes
+            }
+            Phase::Expected | Phase::Lost | Phase::Stored => 0,
+        };
+        let saved: u64 = self.records.values().map(|record| record.bytes).sum();
+        let known: u64 = self.records.values().map(held).sum();
+        saved + self.used.saturating_sub(known)
     }
 
     /// Lets go of restored tensors: first of those that were used and are not in use, then of those
-    /// that were fetched too early, the latest first.
+    /// that were fetched too early, beginning with what is used last.
     pub fn drop_restored(&mut self, bytes: u64) -> Vec<Dropped> {
         let rank = |record: &Record| match &record.phase {
             Phase::Back { memory, taken } if Arc::strong_count(memory) == 1 => {
-                Some((*taken, record.bytes))
+                let step = self.steps.get(&record.step);
+                let rank = step.and_then(|step| step.order.iter().position(|i| *i == record.index));
+                Some((!*taken, Reverse(rank.unwrap_or(usize::MAX)), record.bytes))
             }
             _ => None,
         };
-        let mut idle: Vec<_> = self
-            .records
-            .iter()
-            .filter_map(|(key, record)| rank(record).map(|(taken, bytes)| (!taken, *key, bytes)))
-            .collect();
-        // Backward uses the latest first, so that those of the lowest keys are used last.
+        let idle = self.records.iter();
+        let mut idle: Vec<_> =
+            idle.filter_map(|(key, record)| Some((rank(record)?, *key))).collect();
         idle.sort_unstable();
+        let idle = idle.into_iter().map(|((_, _, bytes), key)| (key, bytes));
         let mut dropped = Vec::new();
         let mut freed = 0;
-        for (_, key, size) in idle {
+        for (key, size) in idle {
             if freed >= bytes {
                 break;
             }
@@ -625,7 +738,7 @@ impl State {
         if !taken {
             self.step_mut(step).fetch_again(index);
         }
-        Some(Dropped::Restored(memory))
+        Some(Dropped::Held(memory))
     }
 
     /// Kept tensors of so many bytes, those that were saved first.
@@ -657,7 +770,7 @@ impl State {
             seconds,
             drive_bytes,
             drive_writes_per_day: if drive_bytes > 0 { a_day / drive_bytes as f64 } else { 0.0 },
-            unplanned: self.knowledge.unplanned.clone(),
+            unplanned: self.knowledge.unplanned(),
             last: self.knowledge.last.clone(),
         }
     }

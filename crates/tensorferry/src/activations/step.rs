@@ -9,13 +9,21 @@
 //!
 //! Several threads may compute. The compute clock stands still while any of them waits, so that it
 //! never goes back.
+//!
+//! What one *operation* saves is used at once: so that much has to fit, and it is known before backward. A step
+//! in which it does not is *refused*: forward goes on without keeping anything, so that the error at its end
+//! can state what would do for all of it.
 
+use std::cmp::Reverse;
+use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Instant;
 
+use super::knowledge::Guide;
 use super::report::{Mode, StepReport};
 use super::traffic::{Speed, Traffic};
 use crate::error::{Error, Kind};
-use crate::plan::offload::{self, Codec, Disk, Plan, Prediction, Profile, Use};
+use crate::plan::offload::{self, Codec, Disk, Prediction, Profile, Use};
 use crate::sync::{now, seconds_since};
 
 /// What went wrong in a step, to be raised as often as somebody asks.
@@ -35,6 +43,25 @@ impl Fault {
     }
 }
 
+/// An operation of the caller's: a number of its thread's, which differs from that of the operation before.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Operation {
+    /// Which thread.
+    pub thread: u64,
+    /// Which of its operations.
+    pub number: u64,
+}
+
+/// What one operation saves, and will use at once.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Together {
+    pub bytes: u64,
+    pub tensors: usize,
+    /// The largest of them.
+    pub name: String,
+    largest: u64,
+}
+
 /// A tensor of a step.
 #[derive(Debug)]
 pub(super) struct Entry {
@@ -43,8 +70,24 @@ pub(super) struct Entry {
     stored: Option<u64>,
     /// The same if it was to be encoded: what it was stored as otherwise says nothing about that.
     encoded: Option<u64>,
+    /// What it would be encoded, by a look at a part of it.
+    estimated: Option<u64>,
+    operation: Operation,
     tensor: offload::Tensor,
     released_at: Option<f64>,
+}
+
+/// What is done with a step.
+#[derive(Debug)]
+enum Course {
+    /// Nothing was saved yet.
+    Open,
+    /// As with those that it is like.
+    Guided(Arc<Guide>),
+    /// It is like none that is known.
+    Unknown,
+    /// It was like others, and then turned out to be like none.
+    Left,
 }
 
 /// A step under way.
@@ -56,9 +99,11 @@ pub(super) struct Step {
     /// Records that are still there.
     pub live: usize,
     pub fault: Option<Fault>,
-    /// The plan is followed as long as the step is as it foresaw.
-    pub follows: bool,
-    pub differs: bool,
+    /// One operation saves more than there is room for.
+    pub refused: bool,
+    course: Course,
+    expected: Option<Prediction>,
+    operations: BTreeMap<Operation, Together>,
     /// Entries in the order in which backward is expected to use them, and how far they have been
     /// fetched.
     pub order: Vec<usize>,
@@ -118,14 +163,16 @@ impl Pass {
 }
 
 impl Step {
-    pub fn begin(number: u64, follows: bool) -> Self {
+    pub fn begin(number: u64) -> Self {
         Self {
             number,
             entries: Vec::new(),
             live: 0,
             fault: None,
-            follows,
-            differs: false,
+            refused: false,
+            course: Course::Open,
+            expected: None,
+            operations: BTreeMap::new(),
             order: Vec::new(),
             cursor: 0,
             foreseen: Vec::new(),
@@ -150,12 +197,80 @@ impl Step {
     }
 
     /// A tensor was saved.
-    pub fn save(&mut self, key: u64, name: &str, bytes: u64) {
+    pub fn save(&mut self, key: u64, name: &str, bytes: u64, operation: Operation) {
         let saved_at = self.forward.clock(self.waits_since);
         let tensor =
             offload::Tensor { name: name.to_owned(), bytes, encoded_bytes: bytes, saved_at };
-        self.entries.push(Entry { key, stored: None, encoded: None, tensor, released_at: None });
+        self.entries.push(Entry {
+            key,
+            stored: None,
+            encoded: None,
+            estimated: None,
+            operation,
+            tensor,
+            released_at: None,
+        });
         self.live += 1;
+    }
+
+    /// An operation will use a tensor of so many bytes, beside those that it has saved before; what it comes
+    /// to.
+    pub fn use_together(&mut self, operation: Operation, name: &str, bytes: u64) -> u64 {
+        let together = self.operations.entry(operation).or_default();
+        together.bytes += bytes;
+        together.tensors += 1;
+        if bytes >= together.largest {
+            (together.largest, together.name) = (bytes, name.to_owned());
+        }
+        together.bytes
+    }
+
+    /// The operation that uses most at once.
+    pub fn most_together(&self) -> Option<&Together> {
+        self.operations.values().max_by_key(|together| together.bytes)
+    }
+
+    /// Follows what is known of steps like this one.
+    pub fn follow(&mut self, guide: Arc<Guide>, expected: Option<Prediction>) {
+        (self.course, self.expected) = (Course::Guided(guide), expected);
+    }
+
+    /// It is unlike all steps that are known.
+    pub fn leave_plan(&mut self) {
+        self.course = match self.course {
+            Course::Open | Course::Unknown => Course::Unknown,
+            Course::Guided(_) | Course::Left => Course::Left,
+        };
+    }
+
+    /// What is followed as long as the step is as it foresaw.
+    pub fn guide(&self) -> Option<&Arc<Guide>> {
+        if let Course::Guided(guide) = &self.course { Some(guide) } else { None }
+    }
+
+    /// Whether it is known to be unlike all steps that are known.
+    pub fn is_unlike(&self) -> bool {
+        matches!(self.course, Course::Unknown | Course::Left)
+    }
+
+    /// Whether it has begun as `profile` did.
+    pub fn began_like(&self, profile: &Profile) -> bool {
+        self.entries.len() <= profile.tensors.len()
+            && self.entries.iter().zip(&profile.tensors).all(|(entry, tensor)| {
+                entry.tensor.bytes == tensor.bytes && entry.tensor.name == tensor.name
+            })
+    }
+
+    /// Whether it has saved what `profile` tells, and nothing else.
+    pub fn is_like(&self, profile: &Profile) -> bool {
+        self.entries.len() == profile.tensors.len() && self.began_like(profile)
+    }
+
+    /// What an entry would be encoded, by a look at a part of it.
+    pub fn estimated(&mut self, index: usize, bytes: u64) {
+        if let Some(entry) = self.entries.get_mut(index) {
+            entry.estimated = Some(bytes);
+        }
     }
 
     /// The bytes that an entry took on disk are known, and whether it was to be encoded.
@@ -201,9 +316,8 @@ impl Step {
         }
     }
 
-    /// The first use is about to come. `planned` is what the others are expected to be: a plan, and the
-    /// profile that is like the one it was made from.
-    pub fn begin_backward(&mut self, planned: Option<(&Plan, &Profile)>) {
+    /// The first use is about to come.
+    pub fn begin_backward(&mut self) {
         if self.is_used() {
             return;
         }
@@ -211,15 +325,23 @@ impl Step {
             self.forward.mark();
         }
         self.backward = Some(Pass::begin());
-        let planned = planned.filter(|_| self.follows && !self.differs);
-        self.differs |= planned.is_some_and(|(plan, _)| plan.choices.len() != self.entries.len());
-        match planned.filter(|_| !self.differs) {
-            Some((plan, profile)) => {
-                self.order.clone_from(&plan.fetch_order);
-                self.foreseen = profile.uses.iter().map(|used| used.tensor).collect();
-            }
-            None => self.order = (0..self.entries.len()).rev().collect(),
+        if let Course::Guided(guide) = &self.course {
+            self.foreseen = guide.profile.uses.iter().map(|used| used.tensor).collect();
+            self.order.clone_from(&guide.order);
+        } else {
+            self.order = self.last_first();
         }
+    }
+
+    /// As backward uses them where nothing is known: the last operation first, what it saved in that order.
+    fn last_first(&self) -> Vec<usize> {
+        let mut first = BTreeMap::new();
+        for (index, entry) in self.entries.iter().enumerate() {
+            first.entry(entry.operation).or_insert(index);
+        }
+        let mut order: Vec<usize> = (0..self.entries.len()).collect();
+        order.sort_by_key(|index| (Reverse(first.get(&self.entries[*index].operation)), *index));
+        order
     }
 
     /// An entry was used. If the plan foresees another one here, what it says about those that follow is
@@ -229,11 +351,11 @@ impl Step {
         let is_foreseen = self.foreseen.get(self.uses.len()) == Some(&index);
         self.uses.push((index, backward.clock(self.waits_since)));
         backward.mark();
-        if self.follows && !self.differs && !is_foreseen {
-            self.differs = true;
+        if self.guide().is_some() && !is_foreseen {
+            self.leave_plan();
             let mut left = vec![true; self.entries.len()];
             self.uses.iter().for_each(|(used, _)| left[*used] = false);
-            self.order = (0..left.len()).rev().filter(|entry| left[*entry]).collect();
+            self.order = self.last_first().into_iter().filter(|entry| left[*entry]).collect();
             self.cursor = 0;
         }
     }
@@ -262,24 +384,32 @@ impl Step {
         }
     }
 
-    /// Whether it is over, with every tensor used that backward wanted, and worth learning from.
-    pub fn is_whole(&self) -> bool {
-        self.live == 0 && self.is_used() && self.fault.is_none() && !self.broken
+    /// Whether it can't go on.
+    pub fn has_failed(&self) -> bool {
+        self.fault.is_some() || self.refused
     }
 
-    /// What was measured. What this step does not tell, because it kept a tensor or moved little,
-    /// is taken from `before`.
-    pub fn profile(&self, before: Option<&Profile>, threads: usize) -> Profile {
+    /// Whether it is over, with every tensor used that backward wanted, and worth learning from.
+    pub fn is_whole(&self) -> bool {
+        self.live == 0 && self.is_used() && !self.has_failed() && !self.broken
+    }
+
+    /// What was measured. What this step does not tell, because it kept a tensor or moved little, is taken
+    /// from a step like it, `before`, and from the `latest` of all.
+    pub fn profile(
+        &self,
+        before: Option<&Profile>,
+        latest: Option<&Profile>,
+        threads: usize,
+    ) -> Profile {
         let forward_seconds = self.forward.compute_seconds();
-        let known = |index: usize| {
-            let tensor = before?.tensors.get(index)?;
-            (tensor.bytes == self.entries[index].tensor.bytes).then_some(tensor.encoded_bytes)
-        };
+        let known = |index: usize| Some(before?.tensors.get(index)?.encoded_bytes);
         let encoded = |(index, entry): (usize, &Entry)| {
             let bytes = entry.tensor.bytes;
-            let stored = entry.encoded.or_else(|| known(index)).unwrap_or(bytes);
+            let told = entry.encoded.or_else(|| known(index)).or(entry.estimated);
             let saved_at = entry.tensor.saved_at.min(forward_seconds);
-            offload::Tensor { encoded_bytes: stored.min(bytes), saved_at, ..entry.tensor.clone() }
+            let encoded_bytes = told.unwrap_or(bytes).min(bytes);
+            offload::Tensor { encoded_bytes, saved_at, ..entry.tensor.clone() }
         };
         let tensors = self.entries.iter().enumerate().map(encoded).collect();
         let end = self.backward.as_ref().map_or(0.0, Pass::compute_seconds);
@@ -294,8 +424,8 @@ impl Step {
             uses: uses.collect(),
             forward_seconds,
             backward_seconds: end,
-            disk: self.disk(before),
-            codec: self.codec(before, threads),
+            disk: self.disk(latest),
+            codec: self.codec(latest, threads),
         }
     }
 
@@ -349,7 +479,7 @@ impl Step {
         self.entries.iter().filter_map(|entry| entry.stored).sum()
     }
 
-    pub fn report(&self, staging: u64, expected: Option<Prediction>) -> StepReport {
+    pub fn report(&self, staging: u64) -> StepReport {
         let bytes = |entries: &mut dyn Iterator<Item = &Entry>| {
             entries.map(|entry| entry.tensor.bytes).sum::<u64>()
         };
@@ -360,10 +490,10 @@ impl Step {
         let hidden = self.writes.hidden_seconds() + self.reads.hidden_seconds();
         StepReport {
             step: self.number,
-            mode: match (self.follows, self.differs) {
-                (_, true) => Mode::Differed,
-                (true, false) => Mode::Planned,
-                (false, false) => Mode::Profiled,
+            mode: match self.course {
+                Course::Guided(_) => Mode::Planned,
+                Course::Left => Mode::Differed,
+                Course::Open | Course::Unknown => Mode::Profiled,
             },
             tensors: self.entries.len(),
             saved_bytes: bytes(&mut self.entries.iter()),
@@ -378,7 +508,7 @@ impl Step {
             read_seconds,
             overlap: if busy > 0.0 { hidden / busy } else { 1.0 },
             peak_bytes: self.peak_bytes + staging,
-            predicted: expected.filter(|_| self.follows),
+            predicted: self.expected,
         }
     }
 
@@ -400,9 +530,9 @@ mod tests {
 
     #[test]
     fn forward_ends_where_backward_begins_inside_the_context() {
-        let mut step = Step::begin(1, false);
+        let mut step = Step::begin(1);
         std::thread::sleep(std::time::Duration::from_millis(1));
-        step.begin_backward(None);
+        step.begin_backward();
         let forward = step.forward.seconds;
         assert!(forward > 0.0);
         std::thread::sleep(std::time::Duration::from_millis(1));
@@ -411,52 +541,53 @@ mod tests {
     }
 
     #[test]
-    fn a_step_that_differs_from_its_plan_is_fetched_in_its_own_order() {
-        let (plan, profile) = planned(2);
-        for (differs, order) in [(false, vec![1]), (true, vec![1, 0])] {
-            let mut step = saved(2);
-            step.differs = differs;
-            step.begin_backward(Some((&plan, &profile)));
-            assert_eq!(step.order, order);
+    fn a_step_without_a_plan_is_fetched_by_operations_the_last_first() {
+        let mut step = Step::begin(1);
+        for (key, number) in [(0, 7), (1, 7), (2, 8), (3, 9), (4, 9)] {
+            step.save(key, "tensor", 8, Operation { thread: 0, number });
         }
+        step.begin_backward();
+        assert_eq!(step.order, [3, 4, 2, 0, 1]);
     }
 
     #[test]
-    fn a_step_with_fewer_tensors_differs_once_backward_begins() {
-        let (plan, profile) = planned(3);
-        let mut step = saved(2);
-        step.begin_backward(Some((&plan, &profile)));
-        assert!(step.differs);
-        assert_eq!(step.order, [1, 0]);
+    fn what_one_operation_saves_comes_together() {
+        let mut step = Step::begin(1);
+        let [one, other] = [1, 2].map(|number| Operation { thread: 0, number });
+        assert_eq!(step.use_together(one, "a", 3), 3);
+        assert_eq!(step.use_together(other, "b", 4), 4);
+        assert_eq!(step.use_together(one, "c", 2), 5);
+        let most = step.most_together().unwrap();
+        assert_eq!((most.bytes, most.tensors, &*most.name), (5, 2, "a"));
     }
 
     #[test]
     fn a_use_that_was_not_foreseen_ends_the_plan_for_those_that_follow() {
-        let (plan, profile) = planned(4);
         let mut step = saved(4);
-        step.begin_backward(Some((&plan, &profile)));
+        step.follow(guide(4), None);
+        step.begin_backward();
         step.used(3);
-        assert!(!step.differs, "as foreseen");
+        assert!(step.guide().is_some(), "as foreseen");
         step.used(1);
-        assert!(step.differs);
+        assert!(matches!(step.course, Course::Left));
         assert_eq!((&*step.order, step.cursor), (&[2, 0][..], 0), "what was not used, last first");
     }
 
     #[test]
     fn what_was_stored_as_it_is_says_nothing_about_what_it_would_be_encoded() {
-        let (_, mut before) = planned(1);
+        let mut before = guide(1).profile.clone();
         before.tensors[0].encoded_bytes = 3;
         for (encoded, expected) in [(true, 7), (false, 3)] {
             let mut step = saved(1);
             step.stored(0, 7, encoded);
-            assert_eq!(step.profile(Some(&before), 1).tensors[0].encoded_bytes, expected);
+            assert_eq!(step.profile(Some(&before), None, 1).tensors[0].encoded_bytes, expected);
         }
     }
 
     #[test]
     fn reads_and_writes_have_speeds_of_their_own() {
         let mut step = saved(1);
-        step.begin_backward(None);
+        step.begin_backward();
         // So far apart that no pause of the scheduler makes up for it.
         for (is_read, bytes) in [(true, 1 << 40), (false, 1 << 20)] {
             step.traffic(is_read).queue(1);
@@ -464,54 +595,50 @@ mod tests {
             std::thread::sleep(std::time::Duration::from_millis(1));
             step.traffic(is_read).end(mark, bytes);
         }
-        let disk = step.profile(None, 1).disk;
+        let disk = step.profile(None, None, 1).disk;
         assert!(disk.read_bytes_per_second > 10.0 * disk.write_bytes_per_second, "{disk:?}");
     }
 
     #[test]
     fn two_who_wait_at_once_stall_compute_once_and_its_clock_never_goes_back() {
         let pause = || std::thread::sleep(std::time::Duration::from_millis(2));
-        let mut step = Step::begin(1, false);
+        let mut step = Step::begin(1);
         pause();
         step.wait_begins();
         step.wait_begins();
         pause();
-        step.save(1, "while both wait", 1);
+        step.save(1, "while both wait", 1, operation(1));
         step.wait_ends();
         pause();
-        step.save(2, "while one waits", 1);
+        step.save(2, "while one waits", 1, operation(2));
         step.wait_ends();
-        step.save(3, "after", 1);
+        step.save(3, "after", 1, operation(3));
         let wall = seconds_since(step.forward.began);
         assert!(step.stall() > 0.0 && step.stall() <= wall, "{}", step.stall());
         let at: Vec<f64> = step.entries.iter().map(|entry| entry.tensor.saved_at).collect();
         assert!(at.is_sorted(), "{at:?}");
-        step.begin_backward(None);
-        assert!(step.profile(None, 1).check().is_ok());
+        step.begin_backward();
+        assert!(step.profile(None, None, 1).check().is_ok());
     }
 
-    /// A step that follows a plan and has saved so many tensors of eight bytes.
+    fn operation(number: u64) -> Operation {
+        Operation { thread: 0, number }
+    }
+
+    /// A step that has saved so many tensors of eight bytes.
     fn saved(tensors: u64) -> Step {
-        let mut step = Step::begin(1, true);
-        (0..tensors).for_each(|key| step.save(key, "tensor", 8));
+        let mut step = Step::begin(1);
+        (0..tensors).for_each(|key| step.save(key, "tensor", 8, operation(key)));
         step
     }
 
-    /// A plan that fetches the second tensor, and a profile that uses all from the last on.
-    fn planned(tensors: u64) -> (Plan, Profile) {
+    /// A plan for tensors that are used from the last on.
+    fn guide(tensors: u64) -> Arc<Guide> {
         let mut step = saved(tensors);
-        step.begin_backward(None);
+        step.begin_backward();
         (0..tensors as usize).rev().for_each(|index| step.used(index));
-        let profile = step.profile(None, 1);
-        let choice = offload::Choice { place: offload::Place::Keep, why: String::new() };
-        let plan = Plan {
-            version: offload::VERSION,
-            planner: offload::Planner::Timeline,
-            budget: 0,
-            choices: vec![choice; tensors as usize],
-            fetch_order: vec![1],
-            predicted: Prediction::default(),
-        };
-        (plan, profile)
+        let profile = step.profile(None, None, 1);
+        let plan = offload::plan(&profile, 1 << 30, offload::Planner::Timeline).unwrap();
+        Arc::new(Guide::new(plan, profile))
     }
 }

@@ -9,6 +9,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use super::form::{self, Compress, Form, Stored, room_beside};
+use super::scratch::Place;
 use super::state::{Incoming, Origin, Outgoing};
 use super::store::Shared;
 use super::traffic::Mark;
@@ -136,22 +137,9 @@ fn put_out(shared: &Shared, desk: &mut Desk, write: &Outgoing) -> Result<u64> {
     let (raw, seconds) = (from.len() as u64, seconds_since(began));
     drop(block);
 
-    let padded = stored.len.next_multiple_of(ALIGNMENT);
+    desk.staging = Some(staging);
+    let place = place(shared, desk, stored.len.next_multiple_of(ALIGNMENT))?;
     let mut state = lock(&shared.state);
-    let place = state.scratch.take(padded as u64)?;
-    let (drive, offset) = state.scratch.at(place);
-    drop(state);
-    let block = Block::from(staging).narrow(0..padded)?;
-    let written = drive.reserve(offset + padded as u64).and_then(|()| {
-        let write = shared.engine.write(drive.file(), offset, block, Priority::Offload);
-        desk.back(write.wait())
-    });
-
-    let mut state = lock(&shared.state);
-    if let Err(error) = written {
-        state.scratch.free(place);
-        return Err(error.with("in use", Size(state.scratch.used())));
-    }
     // A copy and a checksum are part of every write.
     if compress != Compress::None
         && let Ok(step) = state.step_of(write.key)
@@ -166,6 +154,38 @@ fn put_out(shared: &Shared, desk: &mut Desk, write: &Outgoing) -> Result<u64> {
     Ok(bytes)
 }
 
+/// Writes so many bytes of the staging buffer to a drive that has room for them.
+fn place(shared: &Shared, desk: &mut Desk, bytes: usize) -> Result<Place> {
+    let drives = lock(&shared.state).scratch.drives();
+    let mut tries = 0;
+    loop {
+        tries += 1;
+        let mut state = lock(&shared.state);
+        let place = state.scratch.take(bytes as u64)?;
+        let (drive, offset) = state.scratch.at(place);
+        drop(state);
+        let reserved = drive.reserve(offset + bytes as u64);
+        lock(&shared.state).scratch.begin(place, bytes as u64);
+        let written = reserved.and_then(|()| {
+            let block = Block::from(desk.staging()?).narrow(0..bytes)?;
+            desk.back(shared.engine.write(drive.file(), offset, block, Priority::Offload).wait())
+        });
+        let mut state = lock(&shared.state);
+        state.scratch.end(place, bytes as u64, written.is_ok());
+        let Err(error) = written else { return Ok(place) };
+        let is_full = matches!(error.kind(), Kind::OutOfSpace | Kind::FileTooLarge);
+        if !is_full {
+            state.scratch.free(place);
+            return Err(error.with("in use", Size(state.scratch.used())));
+        }
+        state.scratch.is_full(place);
+        // What was staged is there for the next drive, unless the disk kept it.
+        if tries >= drives || desk.staging.is_none() {
+            return Err(error.with("in use", Size(state.scratch.used())));
+        }
+    }
+}
+
 /// Takes a chunk back to memory; the bytes that were read.
 fn bring_in(shared: &Shared, desk: &mut Desk, read: Incoming) -> Result<u64> {
     let Some((from, stored)) = lock(&shared.state).incoming(&read) else {
@@ -175,10 +195,12 @@ fn bring_in(shared: &Shared, desk: &mut Desk, read: Incoming) -> Result<u64> {
     let raw = part.len() as u64;
     // Either way the part is gone when it is said to have arrived: then all of them are joined.
     let decoding = match stored.form {
-        Form::Raw => read_raw(shared, &from, &stored, part).map(|()| None)?,
-        _ => Some(desk.read_coded(shared, &from, &stored, part)?),
+        Form::Raw => read_raw(shared, &from, &stored, part).map(|()| None),
+        _ => desk.read_coded(shared, &from, &stored, part).map(Some),
     };
     let mut state = lock(&shared.state);
+    state.scratch.end(from.place, stored.len as u64, decoding.is_ok());
+    let decoding = decoding?;
     if let (Some(seconds), Ok(step)) = (decoding, state.step_of(key)) {
         let step = state.step_mut(step);
         step.decoded = (step.decoded.0 + raw, step.decoded.1 + seconds);
