@@ -2,19 +2,19 @@
 
 use std::path::PathBuf;
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::thread::{self, ThreadId};
 
 use pyo3::prelude::*;
 use tensorferry::codec::adam::{Factors, Run, Settings};
 use tensorferry::dtype::Dtype;
 use tensorferry::memory::{Block, Buffer as Memory};
 use tensorferry::parameters::optimizer::{self, Contents, Shape, Tensor, Work};
-use tensorferry::{Error, Result};
+use tensorferry::{Error, Kind, Result};
 
 use crate::engine::{Detached, shared};
-use crate::errors::exception;
-use crate::guard::guarded;
+use crate::guard::{guarded, interruptible, to_the_end};
 use crate::json::json;
-use crate::memory::Buffer;
+use crate::memory::{Buffer, start_of};
 
 /// The settings of a parameter group: lr, both betas, eps, weight decay, decoupled, maximize.
 pub type Group = (f64, f64, f64, f64, f64, bool, bool);
@@ -59,6 +59,7 @@ impl Step {
         let moving = tensors
             .into_iter()
             .map(|(group, step, elements, parameter, gradient, state)| {
+                let state = state_at(elements, state)?;
                 Moving::of(factors(groups, group, step)?, elements, &parameter, &gradient, state)
             })
             .collect::<Result<Vec<_>>>()?;
@@ -99,11 +100,54 @@ pub fn zeroed(py: Python<'_>, bytes: usize) -> PyResult<Buffer> {
 
 /// The state of an optimizer on SSD.
 #[pyclass(frozen, module = "tensorferry._lib")]
-pub struct OptimizerStore(Detached<Mutex<optimizer::Store>>);
+pub struct OptimizerStore {
+    store: Detached<Mutex<Option<optimizer::Store>>>,
+    /// The thread that is busy with it: a signal's handler may come back to it in the middle.
+    busy: Mutex<Option<ThreadId>>,
+}
+
+struct Busy<'a> {
+    store: MutexGuard<'a, Option<optimizer::Store>>,
+    busy: &'a Mutex<Option<ThreadId>>,
+}
+
+impl Drop for Busy<'_> {
+    fn drop(&mut self) {
+        *lock(self.busy) = None;
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
 
 impl OptimizerStore {
-    fn store(&self) -> Result<MutexGuard<'_, optimizer::Store>> {
-        self.0.get().map(|store| store.lock().unwrap_or_else(PoisonError::into_inner))
+    /// Does something with the store, without the GIL.
+    fn with<T: Send>(
+        &self,
+        py: Python<'_>,
+        work: impl FnOnce(&mut optimizer::Store) -> Result<T> + Send,
+    ) -> PyResult<T> {
+        guarded(py, || self.work(work))
+    }
+
+    fn work<T>(&self, work: impl FnOnce(&mut optimizer::Store) -> Result<T>) -> Result<T> {
+        let mut busy = self.take()?;
+        let closed = || Error::new(Kind::Closed, "the optimizer's state was closed");
+        work(busy.store.as_mut().ok_or_else(closed)?)
+    }
+
+    /// The store, for this thread alone.
+    fn take(&self) -> Result<Busy<'_>> {
+        let here = Some(thread::current().id());
+        if *lock(&self.busy) == here {
+            let why = "this thread is in the middle of a step of this optimizer; in a signal's \
+                       handler, note the signal, and do this after the step";
+            return Err(Error::invalid(why));
+        }
+        let store = lock(self.store.get()?);
+        *lock(&self.busy) = here;
+        Ok(Busy { store, busy: &self.busy })
     }
 }
 
@@ -115,19 +159,18 @@ impl OptimizerStore {
             let open = if resume { optimizer::Store::resume } else { optimizer::Store::create };
             open(&shared()?, &directory)
         })?;
-        Ok(Self(Detached::new(Mutex::new(store))))
+        Ok(Self { store: Detached::new(Mutex::new(Some(store))), busy: Mutex::new(None) })
     }
 
     /// The file.
     #[getter]
     fn path(&self, py: Python<'_>) -> PyResult<PathBuf> {
-        guarded(py, || Ok(self.store()?.path().to_owned()))
+        self.with(py, |store| Ok(store.path().to_owned()))
     }
 
     /// Name, elements, whether it has a master, and steps of each tensor.
     fn tensors(&self, py: Python<'_>) -> PyResult<Vec<(String, u64, bool, f64)>> {
-        guarded(py, || {
-            let store = self.store()?;
+        self.with(py, |store| {
             let tensors = store.tensors();
             let plain = |(shape, step): (&Shape, f64)| {
                 (shape.name.clone(), shape.elements, shape.master, step)
@@ -138,25 +181,25 @@ impl OptimizerStore {
 
     /// Adds tensors: name, elements, and whether there is a master. The number of the first.
     fn add(&self, py: Python<'_>, tensors: Vec<(String, u64, bool)>) -> PyResult<usize> {
-        guarded(py, || self.store()?.add(tensors.into_iter().map(shape).collect()))
+        self.with(py, |store| store.add(tensors.into_iter().map(shape).collect()))
     }
 
     /// Whether it was resumed, and nobody has looked yet whether parameters belong to it.
     #[getter]
     fn is_resumed(&self, py: Python<'_>) -> PyResult<bool> {
-        guarded(py, || Ok(self.store()?.is_resumed()))
+        self.with(py, |store| Ok(store.is_resumed()))
     }
 
     /// Looks at all parameters, by address and bytes, in the order of the tensors.
     fn belongs_to(&self, py: Python<'_>, parameters: Vec<(usize, usize)>) -> PyResult<()> {
-        guarded(py, || {
+        self.with(py, |store| {
             let lend = |(start, len)| {
                 // SAFETY: the caller promises that so many bytes are there, and that nobody
                 // changes them until this returns.
-                unsafe { Place::shared(start, len).to_read() }
+                Place::shared(start, len).map(|place| unsafe { place.to_read() })
             };
-            let parameters: Vec<_> = parameters.into_iter().map(lend).collect();
-            self.store()?.belongs_to(&parameters)
+            let parameters = parameters.into_iter().map(lend).collect::<Result<Vec<_>>>()?;
+            store.belongs_to(&parameters)
         })
     }
 
@@ -168,33 +211,33 @@ impl OptimizerStore {
         tensors: Vec<Stored>,
         threads: usize,
     ) -> PyResult<()> {
-        guarded(py, move || {
-            let moving = tensors
-                .into_iter()
-                .map(|(tensor, group, step, elements, parameter, gradient)| {
-                    let factors = factors(&groups, group, step)?;
-                    let nothing = (0, 0, 0);
-                    let moving = Moving::of(factors, elements, &parameter, &gradient, nothing)?;
-                    Ok((tensor, step, moving))
-                })
-                .collect::<Result<Vec<_>>>()?;
-            refuse_overlap(moving.iter().flat_map(|(_, _, moving)| moving.places))?;
-            let work = |(tensor, step, moving)| {
-                let Moving { factors, dtype, gradient_dtype, places } = moving;
-                // SAFETY: as in `adam_step`.
-                let (parameter, gradient) = unsafe { (places[0].to_write(), places[1].to_read()) };
-                Work { tensor, step, factors, dtype, parameter, gradient_dtype, gradient }
-            };
-            self.store()?.step(moving.into_iter().map(work).collect(), threads)
+        to_the_end(py, || {
+            self.work(move |store| {
+                let moving = tensors
+                    .into_iter()
+                    .map(|(tensor, group, step, elements, parameter, gradient)| {
+                        let factors = factors(&groups, group, step)?;
+                        let state = [Place::NONE; 3];
+                        let moving = Moving::of(factors, elements, &parameter, &gradient, state)?;
+                        Ok((tensor, step, moving))
+                    })
+                    .collect::<Result<Vec<_>>>()?;
+                refuse_overlap(moving.iter().flat_map(|(_, _, moving)| moving.places))?;
+                let work = |(tensor, step, moving)| {
+                    let Moving { factors, dtype, gradient_dtype, places } = moving;
+                    // SAFETY: as in `adam_step`.
+                    let (parameter, gradient) =
+                        unsafe { (places[0].to_write(), places[1].to_read()) };
+                    Work { tensor, step, factors, dtype, parameter, gradient_dtype, gradient }
+                };
+                store.step(moving.into_iter().map(work).collect(), threads)
+            })
         })
     }
 
     /// Copies state to memory.
     fn read(&self, py: Python<'_>, state: Vec<Copied>, threads: usize) -> PyResult<()> {
-        guarded(py, || {
-            let contents = contents(state)?;
-            self.store()?.read(contents, threads)
-        })
+        interruptible(py, || self.work(|store| store.read(contents(state)?, threads)))
     }
 
     /// Replaces all tensors, given as for `add`, and their state.
@@ -205,20 +248,26 @@ impl OptimizerStore {
         state: Vec<Copied>,
         threads: usize,
     ) -> PyResult<()> {
-        guarded(py, || {
-            let contents = contents(state)?;
-            self.store()?.load(tensors.into_iter().map(shape).collect(), contents, threads)
-        })
+        let tensors = tensors.into_iter().map(shape).collect();
+        interruptible(py, || self.work(|store| store.load(tensors, contents(state)?, threads)))
     }
 
     /// What it has done, as JSON.
     fn report(&self, py: Python<'_>) -> PyResult<String> {
-        guarded(py, || json(&self.store()?.report()))
+        self.with(py, |store| json(&store.report()))
     }
 
-    fn __repr__(&self, py: Python<'_>) -> PyResult<String> {
-        let path = self.store().map(|store| store.path().display().to_string());
-        path.map(|path| format!("OptimizerStore({path})")).map_err(|error| exception(py, &error))
+    /// Closes the file, which stays, and frees the staging memory. Once is enough.
+    fn close(&self, py: Python<'_>) -> PyResult<()> {
+        guarded(py, || {
+            self.take()?.store.take();
+            Ok(())
+        })
+    }
+
+    fn __repr__(&self, py: Python<'_>) -> String {
+        let path = self.with(py, |store| Ok(store.path().display().to_string()));
+        format!("OptimizerStore({})", path.unwrap_or_else(|_| "closed".into()))
     }
 }
 
@@ -236,17 +285,24 @@ fn factors(groups: &[Group], group: usize, step: f64) -> Result<Factors> {
 }
 
 fn contents<'a>(given: Vec<Copied>) -> Result<Vec<Contents<'a>>> {
-    let places = |elements, (first, second, master)| {
-        [first, second, master].map(|start| Place::exclusive(start, elements * 4))
-    };
-    refuse_overlap(given.iter().flat_map(|(_, _, elements, state)| places(*elements, *state)))?;
-    let contents = given.into_iter().map(|(tensor, step, elements, state)| {
+    let given = given.into_iter().map(|(tensor, step, elements, state)| {
+        state_at(elements, state).map(|places| (tensor, step, places))
+    });
+    let given = given.collect::<Result<Vec<_>>>()?;
+    refuse_overlap(given.iter().flat_map(|(_, _, places)| *places))?;
+    let contents = given.into_iter().map(|(tensor, step, places)| {
         // SAFETY: as in `adam_step`; the core lets go of them before the call returns.
-        let [first, second, master] =
-            places(elements, state).map(|place| unsafe { place.to_write() });
+        let [first, second, master] = places.map(|place| unsafe { place.to_write() });
         Contents { tensor, step, first, second, master }
     });
     Ok(contents.collect())
+}
+
+/// Moments, and a master where there is one.
+fn state_at(elements: usize, (first, second, master): (usize, usize, usize)) -> Result<[Place; 3]> {
+    let bytes = elements * 4;
+    let master = if master == 0 { Place::NONE } else { Place::exclusive(master, bytes)? };
+    Ok([Place::exclusive(first, bytes)?, Place::exclusive(second, bytes)?, master])
 }
 
 /// A tensor that takes a step.
@@ -264,15 +320,15 @@ impl Moving {
         elements: usize,
         parameter: &(String, usize),
         gradient: &(String, usize),
-        (first, second, master): (usize, usize, usize),
+        [first, second, master]: [Place; 3],
     ) -> Result<Self> {
         let (dtype, gradient_dtype) = (Dtype::named(&parameter.0)?, Dtype::named(&gradient.0)?);
         let places = [
-            Place::exclusive(parameter.1, elements * dtype.bytes() as usize),
-            Place::shared(gradient.1, elements * gradient_dtype.bytes() as usize),
-            Place::exclusive(first, elements * 4),
-            Place::exclusive(second, elements * 4),
-            Place::exclusive(master, elements * 4),
+            Place::exclusive(parameter.1, elements * dtype.bytes() as usize)?,
+            Place::shared(gradient.1, elements * gradient_dtype.bytes() as usize)?,
+            first,
+            second,
+            master,
         ];
         Ok(Self { factors, dtype, gradient_dtype, places })
     }
@@ -287,25 +343,25 @@ pub struct Place {
 }
 
 impl Place {
-    pub fn shared(start: usize, len: usize) -> Self {
-        // What has no address has no bytes either.
-        Self { start, len: if start == 0 { 0 } else { len }, exclusive: false }
+    /// Of what is not there.
+    const NONE: Self = Self { start: 1, len: 0, exclusive: false };
+
+    pub fn shared(start: usize, len: usize) -> Result<Self> {
+        Ok(Self { start: start_of(start, len)?.addr().get(), len, exclusive: false })
     }
 
-    fn exclusive(start: usize, len: usize) -> Self {
-        Self { exclusive: true, ..Self::shared(start, len) }
+    fn exclusive(start: usize, len: usize) -> Result<Self> {
+        Ok(Self { exclusive: true, ..Self::shared(start, len)? })
     }
 
     /// # Safety
     ///
     /// There are so many bytes, alive and unchanged for as long as they are used.
     pub unsafe fn to_read<'a>(self) -> &'a [u8] {
-        match self.len {
-            0 => &[],
-            // SAFETY: as for this function.
-            len => unsafe {
-                std::slice::from_raw_parts(std::ptr::with_exposed_provenance(self.start), len)
-            },
+        // SAFETY: as for this function; of no bytes, the address is at least not null.
+        unsafe {
+            let start = std::ptr::with_exposed_provenance(self.start);
+            std::slice::from_raw_parts(start, self.len)
         }
     }
 
@@ -313,13 +369,10 @@ impl Place {
     ///
     /// There are so many bytes, alive and nobody else's for as long as they are used.
     unsafe fn to_write<'a>(self) -> &'a mut [u8] {
-        match self.len {
-            0 => &mut [],
-            // SAFETY: as for this function.
-            len => unsafe {
-                let start = std::ptr::with_exposed_provenance_mut(self.start);
-                std::slice::from_raw_parts_mut(start, len)
-            },
+        // SAFETY: as for this function; of no bytes, the address is at least not null.
+        unsafe {
+            let start = std::ptr::with_exposed_provenance_mut(self.start);
+            std::slice::from_raw_parts_mut(start, self.len)
         }
     }
 }

@@ -27,15 +27,17 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self
 
 import torch
 from torch.autograd.graph import increment_version
+from torch.nn.parameter import is_lazy
 
-from tensorferry._errors import Unsupported
-from tensorferry._optim.keeper import InMemory, Keeper, OnDisk, Report, keeper_of, plain
+from tensorferry._errors import InvalidInput, Unsupported
+from tensorferry._optim.keeper import Closed, InMemory, Keeper, OnDisk, Report, keeper_of, plain
 from tensorferry._optim.step import Moving, name_of, refuse_unsupported, settings_of
-from tensorferry._optim.tensors import check_parameter, gradient_of, is_plain, refuse_shape
+from tensorferry._optim.tensors import check_parameter, gradient_of, is_usual, refuse_shape
 
 if TYPE_CHECKING:
     from torch.optim.optimizer import ParamsT
@@ -57,6 +59,8 @@ class _Fused(torch.optim.Optimizer):
     _decoupled: bool
 
     def _keep(self, state: str, resume: bool) -> None:
+        # torch's fused step unscales gradients itself, and a ``GradScaler`` then leaves them to it.
+        self._step_supports_amp_scaling = False
         keeper = keeper_of(state, resume)
         if isinstance(keeper, OnDisk) and resume:
             keeper.resume(self._names(), self.state)
@@ -64,6 +68,7 @@ class _Fused(torch.optim.Optimizer):
 
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
         """Takes a step with every parameter that has a gradient; the closure's loss, if given."""
+        self._keeper.check()
         loss = None
         if closure is not None:
             with torch.enable_grad():
@@ -73,7 +78,9 @@ class _Fused(torch.optim.Optimizer):
             moving = self._moving()
             if moving:
                 self._keeper.step(groups, moving, self.state)
-                increment_version([each.parameter for each in moving])
+                changed = [each.owner for each in moving]
+                shards = [each.parameter for each in moving if each.parameter is not each.owner]
+                increment_version(changed + shards)
         return loss
 
     def state_dict(self) -> dict[str, Any]:
@@ -87,6 +94,7 @@ class _Fused(torch.optim.Optimizer):
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Takes over a state dict of this class or of torch's."""
+        self._keeper.check()
         hook = self.register_load_state_dict_pre_hook(_judged)
         try:
             super().load_state_dict(state_dict)
@@ -98,7 +106,8 @@ class _Fused(torch.optim.Optimizer):
         super().add_param_group(param_group)
         try:
             refuse_unsupported(self.param_groups[-1])
-        except Unsupported:
+            self._check(len(self.param_groups) - 1)
+        except (Unsupported, InvalidInput):
             self.param_groups.pop()
             raise
 
@@ -106,21 +115,52 @@ class _Fused(torch.optim.Optimizer):
         """What keeping the state has cost so far."""
         return self._keeper.report()
 
+    def close(self) -> None:
+        """Lets go of the state: of its memory, or of its file, which stays.
+
+        Whatever needs the state is an error from then on. A ``with`` block closes at its end, and
+        an optimizer that nobody holds any more lets go by itself.
+        """
+        last = self._keeper.report()
+        self._keeper.close()
+        self._keeper = Closed(last)
+        self.state.clear()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        value: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def _check(self, number: int) -> None:
+        """Says which parameters of a group could never take a step. Those without a shape yet, or
+        without a gradient as it seems, are looked at when they are to take one."""
+        group = self.param_groups[number]
+        for place, parameter in enumerate(group["params"]):
+            if parameter.requires_grad and not is_lazy(parameter):
+                check_parameter(parameter, name_of(number, place, group.get("param_names")))
+
     def _moving(self) -> list[Moving]:
         found = []
         for number, group in enumerate(self.param_groups):
             names = group.get("param_names")
-            for place, parameter in enumerate(group["params"]):
-                gradient = parameter.grad
+            for place, owner in enumerate(group["params"]):
+                gradient = owner.grad
                 if gradient is None:
                     continue
-                if gradient.shape != parameter.shape:
-                    refuse_shape(parameter, gradient, name_of(number, place, names))
-                if not (is_plain(parameter) and is_plain(gradient)):
+                if gradient.shape != owner.shape:
+                    refuse_shape(owner, gradient, name_of(number, place, names))
+                parameter = owner
+                if not (is_usual(owner) and is_usual(gradient)):
                     name = name_of(number, place, names)
-                    check_parameter(parameter, name)
-                    gradient = gradient_of(parameter, name)
-                found.append(Moving(number, place, names, parameter, gradient))
+                    parameter = check_parameter(owner, name)
+                    gradient = gradient_of(owner, parameter, name)
+                found.append(Moving(number, place, names, owner, parameter, gradient))
         return found
 
     def _names(self) -> dict[torch.Tensor, str]:
@@ -189,10 +229,11 @@ class Adam(_Fused, torch.optim.Adam):
         state: ``"memory"`` or ``"ssd:DIRECTORY"``.
         resume: Go on with what an earlier process has left in the directory.
         amsgrad: Not supported.
+        foreach: Says how torch steps; here there is one way, with the same result.
+        capturable: Not supported.
         differentiable: Not supported.
-        foreach: Without effect, as are ``capturable`` and ``fused``: there is one way to step.
-        capturable: Without effect.
-        fused: Without effect.
+        fused: As ``foreach``.
+        decoupled_weight_decay: Weights shrink as with ``AdamW``.
     """
 
     _decoupled = False
@@ -213,7 +254,10 @@ class Adam(_Fused, torch.optim.Adam):
         capturable: bool = False,
         differentiable: bool = False,
         fused: bool | None = None,
+        decoupled_weight_decay: bool = False,
     ) -> None:
+        # Older torch has no such argument.
+        more = {"decoupled_weight_decay": True} if decoupled_weight_decay else {}
         super().__init__(
             params,
             lr,
@@ -222,7 +266,11 @@ class Adam(_Fused, torch.optim.Adam):
             weight_decay,
             amsgrad,
             maximize=maximize,
+            foreach=foreach,
+            capturable=capturable,
             differentiable=differentiable,
+            fused=fused,
+            **more,
         )
         self._keep(state, resume)
 
@@ -240,10 +288,10 @@ class AdamW(_Fused, torch.optim.AdamW):
         state: ``"memory"`` or ``"ssd:DIRECTORY"``.
         resume: Go on with what an earlier process has left in the directory.
         amsgrad: Not supported.
+        foreach: Says how torch steps; here there is one way, with the same result.
+        capturable: Not supported.
         differentiable: Not supported.
-        foreach: Without effect, as are ``capturable`` and ``fused``: there is one way to step.
-        capturable: Without effect.
-        fused: Without effect.
+        fused: As ``foreach``.
     """
 
     _decoupled = True
@@ -273,6 +321,9 @@ class AdamW(_Fused, torch.optim.AdamW):
             weight_decay,
             amsgrad,
             maximize=maximize,
+            foreach=foreach,
+            capturable=capturable,
             differentiable=differentiable,
+            fused=fused,
         )
         self._keep(state, resume)

@@ -15,11 +15,13 @@ host memory over the link, or first one and then the other, and where its gradie
 parameters are the same as without it, bit for bit.
 
 The device is emulated: its capacity and the time that its link takes. Copies, pointers and numbers
-are real.
+are real. There is no CUDA yet, and no default: nobody is made to wait for an emulated link who has
+not asked for one.
 """
 
 from __future__ import annotations
 
+import sys
 import weakref
 from collections.abc import Iterator, Mapping
 from types import TracebackType
@@ -29,8 +31,9 @@ import torch
 from torch import nn
 
 from tensorferry import _lib
-from tensorferry._errors import Closed, InvalidInput, Unsupported
-from tensorferry._shadow.refusal import refuse_model, refuse_optimizer
+from tensorferry._errors import Closed, Error, InvalidInput, Unsupported
+from tensorferry._shadow.device import device_name
+from tensorferry._shadow.refusal import refuse_change, refuse_model, refuse_optimizer
 from tensorferry._shadow.report import LayerReport, Report
 from tensorferry._shadow.runtime import Runtime
 from tensorferry._shadow.stages import Planning, Wishes
@@ -55,17 +58,19 @@ class ShadowModel(nn.Module):
         module: The model, on the CPU.
         optimizer: Any optimizer of its parameters; ``ferry.optim.Adam`` and ``AdamW`` with their
             state in memory can update layers during backward.
-        device: ``"emulated:v100-pcie3"``, or one of your own:
-            ``"emulated:capacity=2GiB,bandwidth=4GB/s,latency=20us"``.
+        device: There is no default. ``"emulated:v100-pcie3"``, or one of your own:
+            ``"emulated:capacity=2GiB,bandwidth=4GB/s,latency=20us"``: training waits for its link.
+            ``"cpu"`` is this machine: nothing waits, and nothing is gained. CUDA is refused yet.
         memory_budget: Bytes on the device, all of it if not given: ``"2GiB"``.
         gradient_reserve: The share of all gradients that may stay on the device until they are
             copied out, from 0.0 to 1.0; or bytes, as ``"512MiB"``. Others are written straight to
             host memory.
         planner: ``"exact"``, ``"paper"`` for MemFerry's algorithm, ``"copy"`` for ZeRO-Offload's
             schedule.
-        update: ``"arrival"`` updates a layer as soon as its gradient has arrived, ``"step"`` leaves
-            all to ``optimizer.step()``. ``"auto"`` watches the first iterations, and takes the
-            former if nothing speaks against it.
+        update: ``"step"`` leaves all updates to ``optimizer.step()``, and so does ``"auto"``, which
+            watches the first iterations and reports whether they speak against ``"arrival"``. That
+            updates a layer as soon as its gradient has arrived, and can't be undone: a backward
+            that is not followed by its ``step()`` is an error then.
         profile_steps: Iterations that are measured before the plan is made.
     """
 
@@ -73,7 +78,7 @@ class ShadowModel(nn.Module):
         self,
         module: nn.Module,
         optimizer: torch.optim.Optimizer,
-        device: str = "emulated:v100-pcie3",
+        device: str | torch.device | None = None,
         memory_budget: int | str | None = None,
         *,
         gradient_reserve: float | str = 1.0,
@@ -89,9 +94,9 @@ class ShadowModel(nn.Module):
         wishes = _wishes(planner, gradient_reserve, update, profile_steps)
         budget = None if memory_budget is None else _lib.parse_size(memory_budget)
         self.module = module
-        self._device = device
+        self._device = name = device_name(device)
         self._runtime: Runtime | None = Runtime(
-            _lib.Shadow(device, budget), module, optimizer, wishes, _planning
+            _lib.Shadow(name, budget), module, optimizer, wishes, _planning
         )
         self._planner = planner
         self.training = module.training
@@ -103,6 +108,12 @@ class ShadowModel(nn.Module):
         runtime = self._running()
         with runtime.forward():
             output = self.module(*args, **kwargs)
+        try:
+            runtime.check_room()
+        except Error:
+            # Who keeps the error, keeps this frame: what was refused is to be gone all the same.
+            del output
+            raise
         runtime.forward_ended(output)
         return output
 
@@ -113,6 +124,13 @@ class ShadowModel(nn.Module):
     def profile(self) -> str | None:
         """What was measured, as JSON for ``tensorferry plan parameters``; None until a plan."""
         return self._running().stages.profile
+
+    def __del__(self) -> None:
+        runtime = self.__dict__.get("_runtime")
+        if runtime is None or sys.is_finalizing():
+            return
+        runtime.leave()
+        _unwrap(self.module)
 
     def close(self) -> None:
         """Gives the model back: its parameters are plain tensors again, and nothing is hooked."""
@@ -171,10 +189,11 @@ class ShadowModel(nn.Module):
             return getattr(super().__getattr__("module"), name)
 
     def _apply(self, fn: Any, recurse: bool = True) -> Self:
-        raise Unsupported(
-            "the model is wrapped, and where its parameters are is planned; change its dtype or "
-            "device before it is wrapped, or after close()"
-        )
+        # to(), cpu(), cuda(), half() and all others come here.
+        if self._runtime is None:
+            return super()._apply(fn, recurse)  # type: ignore[no-untyped-call, no-any-return]
+        refuse_change(self.module, fn)
+        return self
 
     def __reduce_ex__(self, protocol: Any) -> Any:
         raise Unsupported(
@@ -185,8 +204,7 @@ class ShadowModel(nn.Module):
         runtime, self._runtime = self._runtime, None
         if runtime is not None:
             runtime.close()
-            for module in self.module.modules():
-                _wrapped.discard(module)
+            _unwrap(self.module)
 
     def _running(self) -> Runtime:
         if self._runtime is None:
@@ -218,6 +236,11 @@ def _refuse_wrapped(module: nn.Module) -> None:
         raise InvalidInput(
             "the model, or a part of it, is in a ShadowModel already; close() that one first"
         )
+
+
+def _unwrap(module: nn.Module) -> None:
+    for each in module.modules():
+        _wrapped.discard(each)
 
 
 def _add_prefix(shadow: nn.Module, state_dict: dict[str, Any], prefix: str, *_: Any) -> None:

@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
+import gc
+import inspect
 import io
 import itertools
 import os
 import pickle
-import signal
 import subprocess
 import sys
 import time
+import weakref
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from children import started
 from torch import nn
 
 import tensorferry as ferry
@@ -296,6 +300,55 @@ def test_schedulers_clipping_closures_and_accumulation_work(state: str) -> None:
     assert ours[-1] < ours[0]
 
 
+@pytest.mark.parametrize(("ours", "theirs"), PAIRS)
+def test_every_argument_of_torchs_is_known(ours: Make, theirs: Make) -> None:
+    known = inspect.signature(ours).parameters
+    for name, argument in inspect.signature(theirs).parameters.items():
+        assert (known[name].default, known[name].kind) == (argument.default, argument.kind), name
+
+
+@pytest.mark.parametrize(
+    "more", [{"foreach": True}, {"foreach": False}, {"fused": True}, {"fused": False}], ids=str
+)
+def test_foreach_and_fused_change_no_bit_and_are_kept_in_the_groups(more: dict[str, Any]) -> None:
+    mine, others = parameters(), parameters()
+    a = ferry.optim.AdamW(mine, lr=0.1, **more)
+    train(a, mine, range(3))
+    train(ferry.optim.AdamW(others, lr=0.1), others, range(3))
+    assert all(map(torch.equal, mine, others))
+    theirs = torch.optim.AdamW(parameters(), lr=0.1, **more)
+    assert a.state_dict()["param_groups"] == theirs.state_dict()["param_groups"]
+
+
+def test_adam_can_decouple_its_decay_as_torchs_can() -> None:
+    mine, others, third = parameters(), parameters(), parameters()
+    more = {"weight_decay": 0.3, "decoupled_weight_decay": True}
+    train(ferry.optim.Adam(mine, **more), mine, range(3))  # type: ignore[arg-type]
+    train(torch.optim.Adam(others, **more), others, range(3))  # type: ignore[arg-type]
+    train(ferry.optim.AdamW(third, weight_decay=0.3), third, range(3))
+    assert_close(mine, others)
+    assert all(map(torch.equal, mine, third))
+
+
+def test_settings_that_change_between_steps_count_from_the_next_one(state: str) -> None:
+    mine, others = parameters(), parameters()
+    optimizers = ferry.optim.AdamW(mine, state=state), torch.optim.AdamW(others)
+    changes: list[dict[str, Any]] = [
+        {"lr": torch.tensor(0.05)},
+        {"maximize": True, "weight_decay": 0.3},
+        {"betas": (0.5, 0.7), "eps": 1e-3},
+        {"foreach": False, "maximize": False},
+    ]
+    for step, change in enumerate(changes):
+        for optimizer, params in zip(optimizers, (mine, others), strict=True):
+            optimizer.param_groups[0].update(change)
+            train(optimizer, params, range(step, step + 1))
+    assert_close(mine, others)
+    optimizers[0].param_groups[0]["amsgrad"] = True
+    with pytest.raises(ferry.Unsupported, match="amsgrad"):
+        optimizers[0].step()
+
+
 def test_a_learning_rate_can_be_a_tensor() -> None:
     mine, others = parameters(), parameters()
     train(ferry.optim.AdamW(mine, lr=torch.tensor(0.01)), mine, range(3))
@@ -303,9 +356,10 @@ def test_a_learning_rate_can_be_a_tensor() -> None:
     assert_close(mine, others)
 
 
-def test_a_grad_scaler_scales_and_skips(state: str) -> None:
+@pytest.mark.parametrize("fused", [None, True])
+def test_a_grad_scaler_scales_and_skips(fused: bool | None, state: str) -> None:
     (weight,) = parameters(sizes=((30, 30),))
-    optimizer = ferry.optim.AdamW([weight], lr=0.1, state=state)
+    optimizer = ferry.optim.AdamW([weight], lr=0.1, state=state, fused=fused)
     scaler = torch.amp.GradScaler("cpu", init_scale=1024.0)
     for step, factor in enumerate((1.0, float("inf"), 1.0)):
         before = weight.detach().clone()
@@ -382,7 +436,7 @@ def test_what_takes_no_steps_is_told_by_name() -> None:
     ones = torch.ones(4, 4)
     with pytest.raises(ferry.Unsupported, match=r"layer.weight is torch.float64"):
         step(ones.double(), ones.double())
-    with pytest.raises(ferry.Unsupported, match=r"layer.weight is on meta"):
+    with pytest.raises(ferry.Unsupported, match=r"layer.weight is a tensor on the meta device"):
         step(ones.to("meta"), ones.to("meta"))
     with pytest.raises(ferry.InvalidInput, match=r"gradient of layer.weight is sparse.*SparseAdam"):
         step(ones, ones.to_sparse())
@@ -415,6 +469,14 @@ def test_options_that_are_missing_are_told(tmp_path: Path) -> None:
         ferry.optim.Adam(params, amsgrad=True)
     with pytest.raises(ferry.Unsupported, match="differentiable"):
         ferry.optim.AdamW(params, differentiable=True)
+    with pytest.raises(ferry.Unsupported, match="capturable=True is not supported: it is for"):
+        ferry.optim.AdamW(params, capturable=True)
+    with pytest.raises(ferry.Unsupported, match="capturable"):
+        ferry.optim.AdamW([{"params": params, "capturable": True}])
+    for fault in ({"fused": True, "foreach": True}, {"lr": torch.tensor(0.1), "foreach": True}):
+        for make in (ferry.optim.AdamW, torch.optim.AdamW):
+            with pytest.raises((ValueError, RuntimeError), match="foreach"):
+                make(params, **fault)
     with pytest.raises(ferry.InvalidInput, match='"memory" or "ssd:DIRECTORY"'):
         ferry.optim.AdamW(params, state="tape")
     with pytest.raises(ferry.InvalidInput, match='"memory" or "ssd:DIRECTORY"'):
@@ -560,8 +622,8 @@ for step in range(10**9):
 """
 
 
-KILLS_MIN, KILLS_MAX = 5, 20
-"""Until one of them comes in the middle of a step."""
+SHARES = (0.5, 0.3, 0.7, 0.2, 0.9)
+"""Of a step's time, after which a process is killed."""
 
 
 def reference_after(steps: int) -> list[nn.Parameter]:
@@ -574,15 +636,13 @@ def reference_after(steps: int) -> list[nn.Parameter]:
     return params
 
 
-def step_and_kill(directory: Path, steps: int, share: float) -> None:
-    """Kills a process after so many steps and, if any, a share of the next one's time."""
-    child = subprocess.Popen(
-        [sys.executable, "-c", CHILD, str(directory)],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-    )
-    with child:
+def step_and_kill(
+    directory: Path, steps: int, moment: Callable[[float], object] | None = None
+) -> None:
+    """Kills a process after so many steps or, if there is a moment to wait for, which is told how
+    long a step takes, in the next one."""
+    command = (sys.executable, "-c", CHILD, str(directory))
+    with started(*command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as child:
         assert child.stdin is not None
         assert child.stdout is not None
         assert child.stdout.readline() == "ready\n"
@@ -590,11 +650,14 @@ def step_and_kill(directory: Path, steps: int, share: float) -> None:
             began = time.perf_counter()
             print(file=child.stdin, flush=True)
             assert child.stdout.readline() == f"{step + 1}\n"
-        if share:
+        if moment is not None:
             seconds = time.perf_counter() - began
             print(file=child.stdin, flush=True)
-            time.sleep(seconds * share)
-        child.send_signal(signal.SIGKILL)
+            moment(seconds)
+
+
+def part_of_a_step(share: float) -> Callable[[float], object]:
+    return lambda seconds: time.sleep(seconds * share)
 
 
 def resumed_after_kill(directory: Path) -> int | None:
@@ -616,24 +679,36 @@ def resumed_after_kill(directory: Path) -> int | None:
 
 
 def test_a_process_that_is_killed_between_steps_leaves_a_whole_state(tmp_path: Path) -> None:
-    step_and_kill(tmp_path, 3, 0.0)
+    step_and_kill(tmp_path, 3)
     assert resumed_after_kill(tmp_path) == 3
 
 
 def test_a_process_that_is_killed_within_a_step_leaves_a_whole_state_or_one_that_is_refused(
     tmp_path: Path,
 ) -> None:
-    refused = 0
-    for kill in range(KILLS_MAX):
+    for kill, share in enumerate(SHARES):
         directory = tmp_path / str(kill)
         directory.mkdir()
-        step_and_kill(directory, 2, (0.5, 0.3, 0.7, 0.2, 0.9)[kill % 5])
-        steps = resumed_after_kill(directory)
+        step_and_kill(directory, 2, part_of_a_step(share))
+        assert resumed_after_kill(directory) in (None, 2, 3)
+
+
+def test_a_process_that_is_killed_when_a_step_has_begun_to_write_leaves_a_state_that_is_refused(
+    tmp_path: Path,
+) -> None:
+    ledger = tmp_path / "optimizer-0.ledger"
+
+    def is_written(_: float) -> None:
+        # It is gone as long as it would not be true.
+        while ledger.exists():
+            pass
+
+    steps: int | None = 0
+    # Once is enough, unless this process is held up for as long as a step takes.
+    while steps is not None:
+        step_and_kill(tmp_path, 2, is_written)
+        steps = resumed_after_kill(tmp_path)
         assert steps in (None, 2, 3)
-        refused += steps is None
-        if kill + 1 >= KILLS_MIN and refused:
-            break
-    assert refused > 0, "no moment was in the middle of a step"
 
 
 def test_damage_on_the_disk_is_noticed_and_mended_by_a_checkpoint(tmp_path: Path) -> None:
@@ -668,3 +743,63 @@ def test_damage_on_the_disk_is_noticed_and_mended_by_a_checkpoint(tmp_path: Path
     train(ferry.optim.AdamW(reference, lr=0.1), reference, range(4))
     assert all(map(torch.equal, params, reference))
     assert optimizer.report().steps == 4
+
+
+def files_of_state() -> list[str]:
+    """Those that this process has open."""
+    found = []
+    for number in os.listdir("/proc/self/fd"):
+        with contextlib.suppress(OSError):
+            found.append(os.readlink(f"/proc/self/fd/{number}"))
+    return [path for path in found if "optimizer-" in path]
+
+
+def test_a_closed_optimizer_lets_go_and_says_so(state: str) -> None:
+    mine = parameters()
+    with ferry.optim.AdamW(mine, state=state) as optimizer:
+        train(optimizer, mine, range(2))
+        saved = optimizer.state_dict()
+        assert bool(files_of_state()) == (state != "memory")
+        before = optimizer.report()
+    assert files_of_state() == []
+    assert optimizer.report() == before
+    optimizer.close()
+    hint = "make another one" if state == "memory" else "make another one, with resume=True"
+    after = [parameter.detach().clone() for parameter in mine]
+    for use in (
+        optimizer.step,
+        optimizer.state_dict,
+        lambda: optimizer.load_state_dict(saved),
+        lambda: optimizer.step(lambda: 1 / 0),
+    ):
+        with pytest.raises(ferry.Closed, match=f"the optimizer is closed; {hint}"):
+            use()
+    optimizer.zero_grad()
+    with pytest.raises(ferry.Closed):
+        optimizer.step()
+    assert all(map(torch.equal, mine, after))
+
+
+def test_the_file_of_a_closed_optimizer_goes_on_in_another(tmp_path: Path) -> None:
+    mine, others = parameters(), parameters()
+    plain = ferry.optim.AdamW(others)
+    train(plain, others, range(4))
+    for steps in (range(2), range(2, 4)):
+        resume = steps.start > 0
+        with ferry.optim.AdamW(mine, state=f"ssd:{tmp_path}", resume=resume) as optimizer:
+            train(optimizer, mine, steps)
+    assert all(map(torch.equal, mine, others))
+
+
+def test_an_optimizer_that_nobody_holds_leaves_no_file_open_and_no_memory(state: str) -> None:
+    mine = parameters(sizes=((1200, 1000),))
+    optimizer = ferry.optim.AdamW(mine, state=state)
+    schedule = torch.optim.lr_scheduler.StepLR(optimizer, 1)
+    train(optimizer, mine, range(1))
+    schedule.step()
+    kept = [weakref.ref(value) for value in optimizer.state[mine[0]].values()]
+    kept.append(weakref.ref(optimizer))
+    del optimizer, schedule
+    gc.collect()
+    assert [each() for each in kept] == [None] * len(kept)
+    assert files_of_state() == []

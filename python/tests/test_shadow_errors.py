@@ -339,8 +339,11 @@ def test_a_model_is_wrapped_once() -> None:
 
 def test_a_wrapped_model_is_not_moved() -> None:
     model, _ = shadow()
-    with pytest.raises(ferry.Unsupported, match="is wrapped"):
-        model.half()
+    for change in (model.half, model.double, model.cuda, model.share_memory):
+        with pytest.raises(ferry.Unsupported, match=r"0\.weight .* is wrapped.* after close\(\)"):
+            change()
+    with pytest.raises(ferry.Unsupported, match=r"would become torch\.float32 on meta"):
+        model.to("meta")
     model.module.double()
     with pytest.raises(ferry.InvalidInput, match=r"has become torch\.float64"):
         model(vectors(0)[0])
@@ -430,6 +433,8 @@ class Failing:
     """An engine that fails when it is told to."""
 
     fails = False
+    read_bytes = staticmethod(Shadow.read_bytes)
+    looked_up_bytes = staticmethod(Shadow.looked_up_bytes)
 
     def __init__(self, *given: Any) -> None:
         self._engine = Shadow(*given)

@@ -43,7 +43,7 @@ def compared(make: Callable[[], nn.Module], batch: Batches, **options: Any) -> T
     """Trains both ways; ours, if they are the same."""
     gradient = options.pop("gradient", "device")
     modes = options.pop("modes", MIXED)
-    update = options.pop("update", "auto")
+    update = options.pop("update", "arrival")
     mine = trained(
         make, batch, shadowed(_planning=forced(modes, gradient), update=update), **options
     )
@@ -384,7 +384,7 @@ def test_two_backwards_after_two_forwards() -> None:
             losses += [part.item() for part in parts]
         return losses
 
-    mine = compared(mlp, vectors, run=run, steps=20)
+    mine = compared(mlp, vectors, run=run, steps=20, update="auto")
     assert report_of(mine).update == "step"
 
 
@@ -417,7 +417,7 @@ def test_gradients_add_up_over_several_backwards(gradient: str, to_none: bool) -
                 optimizer.zero_grad(set_to_none=to_none)
         return losses
 
-    mine = compared(mlp, vectors, run=run, gradient=gradient)
+    mine = compared(mlp, vectors, run=run, gradient=gradient, update="auto")
     assert report_of(mine).update == "step"
 
 
@@ -523,8 +523,8 @@ def test_views_of_gradients_that_somebody_keeps_are_what_they_are_in_torch(
                 kept, seen = [], [float(each.sum()) for each in kept]
         return seen + [float(each.sum()) for each in kept]
 
-    mine = compared(mlp, vectors, run=run, steps=12)
-    assert report_of(mine).update == ("arrival" if backwards == 1 else "step")
+    update = "arrival" if backwards == 1 else "step"
+    compared(mlp, vectors, run=run, steps=12, update=update)
 
 
 @pytest.mark.parametrize("update", ["arrival", "step"])
@@ -558,7 +558,7 @@ def test_a_graph_that_is_kept_goes_backward_twice() -> None:
             losses.append(loss.item())
         return losses
 
-    compared(mlp, vectors, run=run, steps=12)
+    compared(mlp, vectors, run=run, steps=12, update="auto")
 
 
 def test_gradients_of_gradients() -> None:
@@ -574,7 +574,7 @@ def test_gradients_of_gradients() -> None:
             losses.append(loss.item())
         return losses
 
-    compared(mlp, vectors, run=run, steps=12)
+    compared(mlp, vectors, run=run, steps=12, update="auto")
 
 
 def test_clipping_leaves_updates_to_step() -> None:
@@ -589,7 +589,7 @@ def test_clipping_leaves_updates_to_step() -> None:
             optimizer.step()
         return losses
 
-    report = report_of(compared(mlp, vectors, run=run))
+    report = report_of(compared(mlp, vectors, run=run, update="auto"))
     assert report.update == "step"
     assert report.update_why == "gradients are changed between backward and step()"
 
@@ -608,7 +608,7 @@ def test_clipping_behind_the_counter_leaves_updates_to_step_too() -> None:
             losses.append(loss.item())
         return losses
 
-    assert report_of(compared(mlp, vectors, run=run)).update == "step"
+    assert report_of(compared(mlp, vectors, run=run, update="auto")).update == "step"
 
 
 @pytest.mark.parametrize("counted", [False, True])
@@ -627,7 +627,7 @@ def test_decaying_parameters_before_step_leaves_updates_to_it(counted: bool) -> 
             losses.append(loss.item())
         return losses
 
-    report = report_of(compared(mlp, vectors, run=run, steps=12))
+    report = report_of(compared(mlp, vectors, run=run, steps=12, update="auto"))
     assert report.update == "step"
     assert report.update_why == "parameters are changed between backward and step()"
 
@@ -649,7 +649,7 @@ def test_a_closure_leaves_updates_to_step(named: bool) -> None:
             losses.append(loss.item())
         return losses
 
-    report = report_of(compared(mlp, vectors, run=run, steps=12))
+    report = report_of(compared(mlp, vectors, run=run, steps=12, update="auto"))
     assert (report.stage, report.update) == ("planned", "step")
     assert report.update_why == "step() is given a closure"
 
@@ -667,7 +667,7 @@ def test_a_grad_scaler_leaves_updates_to_step() -> None:
             losses.append(loss.item())
         return losses
 
-    assert report_of(compared(mlp, vectors, run=run)).update == "step"
+    assert report_of(compared(mlp, vectors, run=run, update="auto")).update == "step"
 
 
 def test_autocast() -> None:
@@ -700,7 +700,7 @@ def test_a_schedule_of_learning_rates_goes_with_updates_on_arrival() -> None:
     ids=["sgd", "adamw", "some parameters"],
 )
 def test_optimizers_of_torch_take_their_steps_themselves(optimizing: Any) -> None:
-    report = report_of(compared(mlp, vectors, optimizing=optimizing))
+    report = report_of(compared(mlp, vectors, optimizing=optimizing, update="auto"))
     assert report.update == "step"
     assert "is not ferry.optim.Adam or AdamW" in report.update_why
 
@@ -719,7 +719,7 @@ def test_state_on_disk_is_stepped_by_step(tmp_path: Path) -> None:
     def optimizing(model: nn.Module) -> torch.optim.Optimizer:
         return ferry.optim.AdamW(model.parameters(), lr=0.01, state=f"ssd:{tmp_path}")
 
-    report = report_of(compared(mlp, vectors, optimizing=optimizing, steps=8))
+    report = report_of(compared(mlp, vectors, optimizing=optimizing, steps=8, update="auto"))
     assert (report.update, report.update_why) == ("step", "the optimizer's state is on disk")
 
 

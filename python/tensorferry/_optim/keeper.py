@@ -8,16 +8,18 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeAlias
 
 import torch
 
-from tensorferry import _lib
+from tensorferry import _errors, _lib
 from tensorferry._errors import InvalidInput
+from tensorferry._optim.shards import here, part_of, whole
 from tensorferry._optim.step import Moving, Settings, counts
-from tensorferry._optim.tensors import check_parameter, is_plain, laid_out, zeros_like
+from tensorferry._optim.tensors import check_parameter, laid_out, zeros_like
 
 State: TypeAlias = dict[str, Any]
 States: TypeAlias = Mapping[torch.Tensor, State]
@@ -26,7 +28,7 @@ Address: TypeAlias = tuple[str, int]
 Work: TypeAlias = tuple[int, float, int, Address, Address, tuple[int, int, int]]
 """A tensor's step, as the core takes it."""
 
-FIRST, SECOND, MASTER = "exp_avg", "exp_avg_sq", "master"
+KEYS = FIRST, SECOND, MASTER = "exp_avg", "exp_avg_sq", "master"
 """The first two are torch's names; it has no masters, and ignores ours."""
 
 
@@ -72,13 +74,31 @@ class Keeper(Protocol):
     def report(self) -> Report:
         """What it has cost."""
 
+    def check(self) -> None:
+        """Raises if it was closed."""
+
+    def close(self) -> None:
+        """Lets go of files and memory."""
+
+
+@contextmanager
+def _counted(steps: list[torch.Tensor]) -> Iterator[None]:
+    """Counts a step that is taken, also if somebody presses Control-C meanwhile: that is raised
+    when the core has taken it, and before anything else could be done here."""
+    torch._foreach_add_(steps, 1)
+    try:
+        yield
+    except Exception:
+        torch._foreach_sub_(steps, 1)
+        raise
+
 
 def fresh_step() -> torch.Tensor:
     """As torch counts."""
-    return torch.zeros((), dtype=torch.float32)
+    return torch.zeros((), dtype=torch.float32, device="cpu")
 
 
-def plain(state: State, parameter: torch.Tensor, name: str) -> State:
+def plain(state: State, owner: torch.Tensor, name: str) -> State:
     """Loaded state as the core can take it."""
     if not state:
         return state
@@ -88,12 +108,22 @@ def plain(state: State, parameter: torch.Tensor, name: str) -> State:
     made = dict(state)
     step = made["step"]
     made["step"] = fresh_step() + float(step)
-    for place, key in enumerate((FIRST, SECOND, MASTER)):
-        if key in made:
-            made[key] = laid_out(made[key], parameter, f"{key} of {name}", place)
-    if parameter.dtype == torch.float32:
+    if owner.dtype == torch.float32:
         made.pop(MASTER, None)
+    for place, key in enumerate(KEYS):
+        if key in made:
+            made[key], _ = _laid_out(made[key], owner, here(owner), f"{key} of {name}", place)
     return made
+
+
+def _laid_out(
+    value: torch.Tensor, owner: torch.Tensor, parameter: torch.Tensor, what: str, place: int
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """A piece of state as the core can take it, and what of it is here."""
+    part = part_of(value, owner, what)
+    shard = laid_out(part, parameter, what, place)
+    is_there = shard is part and part is here(value)
+    return value if is_there else whole(shard, owner), shard
 
 
 def _is_half(parameter: torch.Tensor) -> bool:
@@ -104,7 +134,7 @@ def _is_half(parameter: torch.Tensor) -> bool:
 def _shapes(
     parameters: list[torch.Tensor], names: Mapping[torch.Tensor, str]
 ) -> list[tuple[str, int, bool]]:
-    return [(names[each], each.numel(), _is_half(each)) for each in parameters]
+    return [(names[each], here(each).numel(), _is_half(each)) for each in parameters]
 
 
 def _addresses(state: State) -> tuple[int, int, int]:
@@ -121,11 +151,14 @@ def _is_ready(state: State, parameter: torch.Tensor) -> bool:
     if MASTER in state or not parameter.is_contiguous():
         return False
     first, second = state.get(FIRST), state.get(SECOND)
+    # Not asked as much as a parameter is: it was laid out here, when it was made or loaded.
     return (
-        first is not None
-        and second is not None
-        and is_plain(first)
-        and is_plain(second)
+        type(first) is type(second) is torch.Tensor
+        and first.dtype is second.dtype is torch.float32
+        and first.is_cpu
+        and second.is_cpu
+        and first.is_contiguous()
+        and second.is_contiguous()
         and first.numel() == second.numel() == parameter.numel()
     )
 
@@ -136,12 +169,12 @@ class InMemory:
     def step(self, groups: Sequence[Settings], moving: list[Moving], states: States) -> None:
         """All tensors in one call."""
         steps, work = self.work(moving, states)
-        _lib.adam_step(groups, work, torch.get_num_threads())
-        torch._foreach_add_(steps, 1)
+        with _counted(steps):
+            _lib.adam_step(groups, work, torch.get_num_threads())
 
     def work(self, moving: list[Moving], states: States) -> tuple[list[torch.Tensor], list[Work]]:
         """What the core is to do, and the counters of steps that go up when it has done so."""
-        found = [self._state(each, states[each.parameter]) for each in moving]
+        found = [self._state(each, states[each.owner]) for each in moving]
         steps = [state["step"] for state in found]
         work = []
         for each, state, count in zip(moving, found, counts(steps), strict=True):
@@ -151,21 +184,24 @@ class InMemory:
         return steps, work
 
     def _state(self, moving: Moving, state: State) -> State:
-        """The state of a parameter, made where there is none."""
-        parameter = moving.parameter
-        if not moving.is_half and _is_ready(state, parameter):
+        """The state of what is here of a parameter, made where there is none."""
+        owner, parameter = moving.owner, moving.parameter
+        if owner is parameter and parameter.dtype is torch.float32 and _is_ready(state, parameter):
             return state
         if not state:
             state["step"] = fresh_step()
-            state[FIRST], state[SECOND] = zeros_like(parameter, 0), zeros_like(parameter, 1)
+            state[FIRST] = whole(zeros_like(parameter, 0), owner)
+            state[SECOND] = whole(zeros_like(parameter, 1), owner)
         if not moving.is_half:
             state.pop(MASTER, None)
         elif MASTER not in state:
             # The first step takes it from the parameter.
-            state[MASTER] = zeros_like(parameter, 2)
-        for place, key in enumerate((FIRST, SECOND, MASTER)[: 2 + moving.is_half]):
-            state[key] = laid_out(state[key], parameter, f"{key} of {moving.name}", place)
-        return state
+            state[MASTER] = whole(zeros_like(parameter, 2), owner)
+        found = {"step": state["step"]}
+        for place, key in enumerate(KEYS[: 2 + moving.is_half]):
+            what = f"{key} of {moving.name}"
+            state[key], found[key] = _laid_out(state[key], owner, parameter, what, place)
+        return found
 
     def whole(self, states: States) -> dict[torch.Tensor, State]:
         """It is all there."""
@@ -177,6 +213,12 @@ class InMemory:
     def report(self) -> Report:
         """Nothing but memory."""
         return Report("memory")
+
+    def check(self) -> None:
+        """Nothing was closed."""
+
+    def close(self) -> None:
+        """The state is the optimizer's."""
 
 
 class OnDisk:
@@ -195,7 +237,7 @@ class OnDisk:
             parameter = parameters.get(name)
             if parameter is None:
                 raise InvalidInput(f"the state to resume has {name}, the optimizer has not")
-            found = (parameter.numel(), _is_half(parameter))
+            found = (here(parameter).numel(), _is_half(parameter))
             if found != (elements, master):
                 raise InvalidInput(f"the state to resume has {name} in another size or dtype")
             self._place(parameter, number)
@@ -205,15 +247,15 @@ class OnDisk:
         """Streams all state past the tensors."""
         if self._store.is_resumed:
             self._compare()
-        self._add([each for each in moving if each.parameter not in self._numbers], states)
-        steps = [states[each.parameter]["step"] for each in moving]
+        self._add([each for each in moving if each.owner not in self._numbers], states)
+        steps = [states[each.owner]["step"] for each in moving]
         work = []
         for each, count in zip(moving, counts(steps), strict=True):
             self._check_order(each)
-            number, elements = self._numbers[each.parameter], each.parameter.numel()
+            number, elements = self._numbers[each.owner], each.parameter.numel()
             work.append((number, each.group, count + 1, elements, *each.addresses()))
-        self._store.step(groups, work, torch.get_num_threads())
-        torch._foreach_add_(steps, 1)
+        with _counted(steps):
+            self._store.step(groups, work, torch.get_num_threads())
 
     def whole(self, states: States) -> dict[torch.Tensor, State]:
         """Reads all of it into memory."""
@@ -221,10 +263,10 @@ class OnDisk:
         wanted = []
         for parameter, number in self._numbers.items():
             state = full[parameter]
-            keys = (FIRST, SECOND, MASTER)[: 2 + _is_half(parameter)]
-            state.update({key: self._empty(parameter) for key in keys})
-            count, elements = float(state["step"]), parameter.numel()
-            wanted.append((number, count, elements, _addresses(state)))
+            found = {key: self._empty(parameter) for key in KEYS[: 2 + _is_half(parameter)]}
+            count, elements = float(state["step"]), here(parameter).numel()
+            wanted.append((number, count, elements, _addresses(found)))
+            state.update({key: whole(shard, parameter) for key, shard in found.items()})
         self._store.read(wanted, torch.get_num_threads())
         return full
 
@@ -237,24 +279,32 @@ class OnDisk:
         for number, parameter in enumerate(loaded):
             state = states[parameter]
             if _is_half(parameter) and MASTER not in state:
-                state[MASTER] = zeros_like(parameter)
-            count, elements = float(state["step"]), parameter.numel()
-            given.append((number, count, elements, _addresses(state)))
+                state[MASTER] = whole(zeros_like(here(parameter)), parameter)
+            count, elements = float(state["step"]), here(parameter).numel()
+            found = {key: here(state[key]) for key in KEYS if key in state}
+            given.append((number, count, elements, _addresses(found)))
         self._store.load(_shapes(loaded, names), given, torch.get_num_threads())
         for number, parameter in enumerate(loaded):
             self._place(parameter, number)
         for parameter in loaded:
-            for key in (FIRST, SECOND, MASTER):
+            for key in KEYS:
                 states[parameter].pop(key, None)
 
     def report(self) -> Report:
         """What the file has cost."""
         return Report(os.fspath(self._store.path), **json.loads(self._store.report()))
 
+    def check(self) -> None:
+        """Whoever uses it is told."""
+
+    def close(self) -> None:
+        """Closes the file, which stays."""
+        self._store.close()
+
     def _add(self, new: list[Moving], states: States) -> None:
         if not new:
             return
-        names = {each.parameter: each.name for each in new}
+        names = {each.owner: each.name for each in new}
         first = self._store.add(_shapes(list(names), names))
         for number, parameter in enumerate(names, first):
             self._place(parameter, number)
@@ -262,14 +312,15 @@ class OnDisk:
 
     def _place(self, parameter: torch.Tensor, number: int) -> None:
         self._numbers[parameter] = number
-        self._orders[parameter] = parameter.stride()
+        self._orders[parameter] = here(parameter).stride()
 
     def _empty(self, parameter: torch.Tensor) -> torch.Tensor:
-        flat = torch.empty(parameter.numel(), dtype=torch.float32)
-        return flat.as_strided(parameter.shape, self._orders[parameter])
+        shard = here(parameter)
+        flat = torch.empty(shard.numel(), dtype=torch.float32, device="cpu")
+        return flat.as_strided(shard.shape, self._orders[parameter])
 
     def _check_order(self, moving: Moving) -> None:
-        if moving.parameter.stride() != self._orders[moving.parameter]:
+        if moving.parameter.stride() != self._orders[moving.owner]:
             raise InvalidInput(
                 f"{moving.name} has got another memory format since its first step, and its state "
                 "on disk has not; load state_dict() back after such a change"
@@ -277,11 +328,41 @@ class OnDisk:
 
     def _compare(self) -> None:
         """Whether the parameters are those that the resumed state belongs to."""
-        for parameter in self._numbers:
-            check_parameter(parameter, "a parameter of a resumed optimizer")
-        self._store.belongs_to(
-            [(parameter.data_ptr(), parameter.nbytes) for parameter in self._numbers]
-        )
+        name = "a parameter of a resumed optimizer"
+        parameters = [check_parameter(owner, name) for owner in self._numbers]
+        self._store.belongs_to([(each.data_ptr(), each.nbytes) for each in parameters])
+
+
+class Closed:
+    """Nobody keeps the state any more."""
+
+    def __init__(self, last: Report) -> None:
+        self._last = last
+
+    def check(self) -> None:
+        """It was closed."""
+        hint = "" if self._last.where == "memory" else ", with resume=True to go on with its file"
+        raise _errors.Closed(f"the optimizer is closed; make another one{hint}")
+
+    def step(self, *_: Any) -> None:
+        """There is no state."""
+        self.check()
+
+    def whole(self, _: States) -> dict[torch.Tensor, State]:
+        """There is no state."""
+        self.check()
+        raise AssertionError
+
+    def install(self, *_: Any) -> None:
+        """There is no place for it."""
+        self.check()
+
+    def report(self) -> Report:
+        """What it had cost."""
+        return self._last
+
+    def close(self) -> None:
+        """It is."""
 
 
 def keeper_of(state: str, resume: bool) -> InMemory | OnDisk:

@@ -12,6 +12,14 @@ from tensorferry._optim.tensors import DTYPES
 Settings = tuple[float, float, float, float, float, bool, bool]
 
 
+UNSUPPORTED = {
+    "amsgrad": "; use torch.optim for it",
+    "differentiable": "; use torch.optim for it",
+    "capturable": ": it is for steps on a device; leave it out, or set it to False in the state",
+}
+"""Settings of a group that would change what a step does, and what to do instead."""
+
+
 class Moving(NamedTuple):
     """A parameter with a gradient."""
 
@@ -20,7 +28,10 @@ class Moving(NamedTuple):
     """In the group."""
     names: list[str] | None
     """Of the group's parameters, if they were named."""
+    owner: torch.Tensor
+    """The parameter, as users know it."""
     parameter: torch.Tensor
+    """What of it is here: a shard of a DTensor, or all."""
     gradient: torch.Tensor
 
     @property
@@ -64,10 +75,9 @@ def settings_of(group: dict[str, Any], decoupled: bool) -> Settings:
 
 def refuse_unsupported(group: dict[str, Any]) -> None:
     """Says what is not there."""
-    if group.get("amsgrad"):
-        raise Unsupported("amsgrad=True is not supported; use torch.optim for it")
-    if group.get("differentiable"):
-        raise Unsupported("differentiable=True is not supported; use torch.optim for it")
+    for name, why in UNSUPPORTED.items():
+        if group.get(name):
+            raise Unsupported(f"{name}=True is not supported{why}")
 
 
 def counts(steps: list[torch.Tensor]) -> list[float]:

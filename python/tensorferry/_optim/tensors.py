@@ -8,8 +8,11 @@ import torch
 
 from tensorferry import _lib
 from tensorferry._errors import InvalidInput, Unsupported
+from tensorferry._kinds import obstacle, resolved
+from tensorferry._optim.shards import check_placement, here, part_of
 
 DTYPES = {torch.float32: "F32", torch.bfloat16: "BF16", torch.float16: "F16"}
+EXACT = frozenset({torch.Tensor, torch.nn.Parameter})
 HUGE_BYTES = 2 << 20
 """From this size on, state lies in huge pages where the kernel has some."""
 SKEW_BYTES = 1024 + 64
@@ -28,23 +31,31 @@ def same_order(tensor: torch.Tensor, parameter: torch.Tensor) -> bool:
     return tensor.stride() == parameter.stride()
 
 
-def is_plain(tensor: torch.Tensor) -> bool:
+def is_usual(tensor: torch.Tensor) -> bool:
     """Whether it is what most tensors are, so that nothing else about it needs a look.
 
-    A step looks at each of thousands of tensors: what it can leave out shows in its time.
+    A step looks at each of thousands of tensors: what it can leave out shows in its time. So this
+    asks less than ``_kinds``. What would pass without having memory has no address either, which
+    the core refuses.
     """
     return (
-        tensor.dtype is torch.float32
+        type(tensor) in EXACT
+        and tensor.dtype is torch.float32
         and tensor.is_cpu
         and tensor.layout is torch.strided
         and tensor.is_contiguous()
+        and not tensor.is_neg()
+        and tensor.untyped_storage().nbytes() >= tensor.nbytes
     )
 
 
-def check_parameter(parameter: torch.Tensor, name: str) -> None:
-    """Says what keeps a parameter from taking a step."""
-    if parameter.layout != torch.strided:
-        raise Unsupported(f"{name} is {parameter.layout}; only dense parameters take steps")
+def check_parameter(owner: torch.Tensor, name: str) -> torch.Tensor:
+    """What of a parameter is here to take steps; says what keeps it from taking any."""
+    check_placement(owner, name)
+    parameter = here(owner)
+    why = obstacle(parameter)
+    if why is not None:
+        raise Unsupported(f"{name} is {why.kind}, and takes no steps here; {why.instead}")
     if not parameter.is_cpu:
         where = parameter.device
         raise Unsupported(f"{name} is on {where}; only parameters in host memory take steps here")
@@ -57,17 +68,20 @@ def check_parameter(parameter: torch.Tensor, name: str) -> None:
         raise InvalidInput(
             f"{name} is a view with gaps or overlaps in memory; make it contiguous first"
         )
+    return parameter
 
 
-def gradient_of(parameter: torch.Tensor, name: str) -> torch.Tensor:
-    """The gradient, with its elements in the parameter's order; a copy where it is not so."""
-    gradient = parameter.grad
-    assert gradient is not None
+def gradient_of(owner: torch.Tensor, parameter: torch.Tensor, name: str) -> torch.Tensor:
+    """The gradient of what is here, in the parameter's order; a copy where it is not so."""
+    assert owner.grad is not None
+    gradient, why = resolved(part_of(owner.grad, owner, f"the gradient of {name}"))
     if gradient.layout != torch.strided:
         raise InvalidInput(
             f"the gradient of {name} is sparse, which Adam has no step for; "
             "use torch.optim.SparseAdam for it, or a layer with sparse=False"
         )
+    if why is not None:
+        raise Unsupported(f"the gradient of {name} is {why.kind}, which is no step; {why.instead}")
     if not gradient.is_cpu or gradient.dtype not in DTYPES:
         raise Unsupported(
             f"the gradient of {name} is {gradient.dtype} on {gradient.device}; "
@@ -105,6 +119,9 @@ def laid_out(
     value: torch.Tensor, parameter: torch.Tensor, what: str, place: int = 0
 ) -> torch.Tensor:
     """A piece of state as float32 in the parameter's order: itself, or a copy."""
+    value, why = resolved(value)
+    if why is not None:
+        raise InvalidInput(f"{what} is {why}")
     if value.shape != parameter.shape:
         raise InvalidInput(
             f"{what} is of shape {tuple(value.shape)}, the parameter of {tuple(parameter.shape)}"

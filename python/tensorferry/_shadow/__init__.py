@@ -25,7 +25,9 @@ what is planned with                         ``profile.py``
 from unknown layers to a plan                ``stages.py``
 an iteration                                 ``runtime.py``
 what it came to                              ``report.py``, ``summary.py``
-what can't be wrapped                        ``refusal.py``
+what can't be wrapped, or changed then       ``refusal.py``
+what a device is called                      ``device.py``
+hooks that can be ended                      ``hook.py``
 ===========================================  ===================
 
 *States.* A runtime discovers layers in its first iteration, profiles a few, then runs a plan, which
@@ -33,5 +35,6 @@ it makes once more from what it measures in the first planned iterations. It sta
 module is called that never was, or other parameters need gradients.
 
 *Ownership.* Between iterations every parameter points to its home. Who enters a layer points its
-parameters elsewhere, and points them back when it leaves.
+parameters elsewhere, and points them back when it leaves. Nothing here holds the wrapper around the
+model: when nobody else does, threads and device go, and parameters stay in their homes.
 """

@@ -8,7 +8,8 @@ zeros: that would turn a -0.0 into a 0.0.
 
 from __future__ import annotations
 
-from functools import partial
+import weakref
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -16,6 +17,7 @@ from torch.autograd.graph import Node, get_gradient_edge
 
 from tensorferry import _lib
 from tensorferry._errors import Unsupported
+from tensorferry._kinds import is_plain, obstacle
 from tensorferry._shadow.backward import Backward
 from tensorferry._shadow.course import Course
 from tensorferry._shadow.homes import Slot
@@ -47,9 +49,9 @@ class Gradients:
                 parameter: Any = slot.parameter
                 # Of the node: ``torch.autograd.grad`` calls the tensor's, and accumulates nothing.
                 node = get_gradient_edge(parameter).node
-                before = node.register_prehook(partial(self._before, slot))
+                before = node.register_prehook(_weakly(self._before, slot))
                 accumulated = parameter.register_post_accumulate_grad_hook
-                self._watched[slot] = node, [before, accumulated(partial(self._after, slot))]
+                self._watched[slot] = node, [before, accumulated(_weakly(self._after, slot))]
 
     def unwatch(self) -> None:
         """Takes the hooks away."""
@@ -162,9 +164,26 @@ class Gradients:
             before.add_(slot.landing)
 
 
+def _weakly(call: Callable[..., None], slot: Slot) -> Callable[..., None]:
+    """A hook for torch, which holds it where the collector of cycles does not see it."""
+    method = weakref.WeakMethod(call)
+
+    def hook(*given: Any) -> None:
+        alive = method()
+        if alive is not None:
+            alive(slot, *given)
+
+    return hook
+
+
 def _check(slot: Slot, gradient: torch.Tensor) -> None:
+    if is_plain(gradient):
+        return
     if gradient.layout != torch.strided:
         raise Unsupported(
             f"the gradient of {slot.name} is {gradient.layout}; only dense gradients are moved, "
             "use a layer with sparse=False"
         )
+    why = obstacle(gradient)
+    if why is not None:
+        raise Unsupported(f"the gradient of {slot.name} is {why.kind}; only plain ones are moved")

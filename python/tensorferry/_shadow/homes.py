@@ -9,6 +9,7 @@ import torch
 
 from tensorferry import _lib
 from tensorferry._errors import InvalidInput
+from tensorferry._kinds import is_plain
 
 ALIGNMENT = 64
 """Of each tensor: what vector instructions like."""
@@ -62,7 +63,7 @@ class Slot:
         """Takes over what somebody has put in the parameter's place."""
         given = self.parameter
         same = given.shape == self.home.shape and given.dtype == self.home.dtype
-        if not (same and given.is_cpu and given.layout == torch.strided):
+        if not (same and is_plain(given)):
             raise InvalidInput(
                 f"{self.name} has become {given.dtype}{list(given.shape)} on {given.device} since "
                 "the model was wrapped; close() the ShadowModel before such a change, and wrap anew"
@@ -150,6 +151,11 @@ class Homes:
         for slot in away:
             slot.adopt()
         return bool(away)
+
+    def release(self) -> None:
+        """Forgets where gradients arrive: what lies there is whose it is."""
+        for slot in self.slots:
+            slot.landing = slot.given = slot.spare = None
 
     def give_back(self) -> None:
         """Parameters and gradients as plain tensors."""

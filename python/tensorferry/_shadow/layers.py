@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 import torch
 from torch import nn
+from torch.nn.modules.batchnorm import _NormBase
+from torch.nn.modules.conv import _ConvNd
 
+from tensorferry import _lib
 from tensorferry._shadow.homes import Homes, Slot
 
 
@@ -22,20 +26,39 @@ class Layer:
     """Those whose gradient is this layer's: the first that uses a parameter is the last to need it
     in backward."""
 
+    rows: int = 1
+    """Of the input of its last call."""
+
     @property
     def nbytes(self) -> int:
         """Of its parameters."""
         return sum(slot.nbytes for slot in self.slots)
 
-    def forward_bytes(self, arguments: tuple[object, ...]) -> int:
-        """What a forward with these arguments reads of the parameters."""
-        if isinstance(self.module, nn.Embedding | nn.EmbeddingBag) and arguments:
-            rows = arguments[0]
-            if isinstance(rows, torch.Tensor):
-                weight = self.module.weight
-                looked_up = min(rows.numel(), weight.shape[0])
-                return int(looked_up * weight.shape[1] * weight.itemsize)
-        return self.nbytes
+    def called(self, arguments: Iterable[object]) -> int:
+        """A forward with these arguments begins: what it reads of the parameters, in place."""
+        tensors = (each for each in arguments if isinstance(each, torch.Tensor))
+        given = next(tensors, None)
+        module = self.module
+        if isinstance(module, nn.Embedding | nn.EmbeddingBag) and given is not None:
+            row = module.weight.shape[1] * module.weight.itemsize
+            return _lib.Shadow.looked_up_bytes(self.nbytes, row, given.numel())
+        self.rows = 1 if given is None else _rows(module, given)
+        return self.read_bytes(self.nbytes)
+
+    def read_bytes(self, nbytes: int) -> int:
+        """What crosses the link when a kernel uses so much of the parameters in place."""
+        return _lib.Shadow.read_bytes(nbytes, self.rows)
+
+
+def _rows(module: nn.Module, given: torch.Tensor) -> int:
+    """How often the parameters are used: all dimensions of the input but that of its features."""
+    features = -1
+    if isinstance(module, _ConvNd):
+        features = 1 - module.weight.dim()
+    elif isinstance(module, _NormBase | nn.GroupNorm | nn.PReLU):
+        features = 1
+    has_features = -given.dim() <= features < given.dim()
+    return max(given.numel() // max(given.shape[features], 1), 1) if has_features else 1
 
 
 def layers_of(root: nn.Module, called: list[nn.Module], homes: Homes) -> list[Layer]:

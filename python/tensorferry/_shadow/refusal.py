@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from itertools import pairwise
 
 import torch
 from torch import nn
 
 from tensorferry._errors import InvalidInput, Unsupported
+from tensorferry._kinds import obstacle
 from tensorferry._optim.tensors import is_dense
 
 
@@ -40,8 +42,11 @@ def refuse_parameter(name: str, parameter: torch.Tensor) -> None:
             f"{name} is on {parameter.device}; parameters live in host memory, wrap the model "
             "before it is moved"
         )
-    if parameter.layout != torch.strided or not is_dense(parameter):
-        raise Unsupported(f"{name} is sparse or a view with gaps; only dense parameters move")
+    why = obstacle(parameter)
+    if why is not None:
+        raise Unsupported(f"{name} is {why.kind}; only plain, dense parameters move")
+    if not is_dense(parameter):
+        raise Unsupported(f"{name} is a view with gaps in memory; only dense parameters move")
     if parameter.is_complex():
         raise Unsupported(f"{name} is {parameter.dtype}; complex parameters are not moved")
     if type(parameter) not in (nn.Parameter, torch.Tensor):
@@ -71,3 +76,33 @@ def refuse_optimizer(optimizer: torch.optim.Optimizer, parameters: list[torch.Te
             "the optimizer has none of the model's parameters; make it with model.parameters() "
             "of the model that is wrapped"
         )
+
+
+def refuse_change(model: nn.Module, change: Callable[[torch.Tensor], torch.Tensor]) -> None:
+    """Says what ``to()``, ``half()`` and their like would change of a wrapped model; nothing where
+    it is so already."""
+    probed: set[tuple[object, ...]] = set()
+    for name, tensor in (*model.named_parameters(), *model.named_buffers()):
+        plain = tensor.detach() if tensor.layout is torch.strided else torch.empty(0)
+        # Small, with dimensions in the same order in memory.
+        probe = torch.zeros_like(plain[tuple(slice(2) for _ in plain.shape)])
+        kind = probe.dtype, probe.shape, probe.stride(), probe.device
+        if kind in probed:
+            continue
+        probed.add(kind)
+        try:
+            changed = change(probe)
+        except Exception as error:
+            raise _unmovable(name, f"could not be changed ({error})") from error
+        if changed.dtype != probe.dtype or changed.device != probe.device:
+            raise _unmovable(name, f"would become {changed.dtype} on {changed.device}")
+        if changed is not probe or probe._version > 0 or probe.is_shared():  # type: ignore[no-untyped-call]
+            raise _unmovable(name, "would be changed or get other memory")
+
+
+def _unmovable(name: str, what: str) -> Unsupported:
+    return Unsupported(
+        f"{name} {what}, but its model is wrapped: where parameters are is planned, on the device "
+        "that the ShadowModel was given. Change dtype, device or memory before the model is "
+        "wrapped, or after close()"
+    )

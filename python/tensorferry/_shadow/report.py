@@ -40,7 +40,7 @@ class Report:
     planner: str
     budget: int
     peak_bytes: int
-    """The most that was on the device."""
+    """The most that was on the device since the last plan was made, with what autograd kept."""
     update: str
     """``arrival``, ``step``, or ``undecided``."""
     update_why: str

@@ -7,8 +7,9 @@ trains.
 
 from __future__ import annotations
 
+import threading
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from functools import partial
 from typing import Any
@@ -26,6 +27,7 @@ from tensorferry._shadow.course import Course
 from tensorferry._shadow.entered import Stack
 from tensorferry._shadow.gradients import Gradients
 from tensorferry._shadow.homes import Homes, Slot
+from tensorferry._shadow.hook import Hook
 from tensorferry._shadow.layers import Layer
 from tensorferry._shadow.saved import Hooks, Live, Named
 from tensorferry._shadow.stages import Planning, Stages, Wishes
@@ -34,20 +36,6 @@ from tensorferry._shadow.updates import Updates
 
 class Graph:
     """Lives as long as the graph of a forward does: its nodes hold it."""
-
-
-class Hook:
-    """On a module. A copy of the module is a plain module, and its hooks do nothing."""
-
-    def __init__(self, call: Callable[..., None] | None) -> None:
-        self._call = call
-
-    def __call__(self, *arguments: Any) -> None:
-        if self._call is not None:
-            self._call(*arguments)
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return Hook, (None,)
 
 
 class Runtime:
@@ -77,8 +65,12 @@ class Runtime:
         self._hooks = self._hook_modules()
         self.stages = Stages(engine, module, self._homes, self.updates, wishes, planning)
         self.iterations = 0
+        self._is_over = False
+        """Closed, or left by the model that was around it: what comes is nobody's here."""
         self._inside = False
         self._active = False
+        self._thread = threading.get_ident()
+        """That trains."""
         self._graph: weakref.ref[Graph] | None = None
         self._seen = (0, torch.empty(0, dtype=torch.int32))
         """Counters of changes and samples of all parameters when the iteration began."""
@@ -95,6 +87,7 @@ class Runtime:
         self.updates.refuse_unstepped("a forward")
         self._begin()
         self._inside = True
+        self._thread = threading.get_ident()
         hooks = Hooks(self)
         try:
             yield
@@ -121,6 +114,17 @@ class Runtime:
                 node.register_prehook(partial(self._mark, None, graph))
         elif self._graph is None or self._graph() is None:
             self._end()
+
+    def check_room(self) -> None:
+        """A forward has ended; an error if there is no room for what autograd keeps of it."""
+        if self._inside or current_task() >= 0:
+            return
+        try:
+            self.stages.check_room()
+        except Error:
+            with suppress(Error):
+                self._end()
+            raise
 
     def _begin(self) -> None:
         if self.backward.runs:
@@ -176,16 +180,23 @@ class Runtime:
 
     # -- layers --
 
-    def _hook_modules(self) -> list[torch.utils.hooks.RemovableHandle]:
+    def _hook_modules(self) -> list[tuple[Hook, torch.utils.hooks.RemovableHandle]]:
         hooks = []
         for module in self._module.modules():
             if any(True for _ in module.parameters()):
                 before, after = Hook(self._before_module), Hook(self._after_module)
-                hooks.append(module.register_forward_pre_hook(before, prepend=True))
-                hooks.append(module.register_forward_hook(after, always_call=True))
+                hooks += [
+                    (
+                        before,
+                        module.register_forward_pre_hook(before, prepend=True, with_kwargs=True),
+                    ),
+                    (after, module.register_forward_hook(after, always_call=True)),
+                ]
         return hooks
 
-    def _before_module(self, module: nn.Module, arguments: tuple[Any, ...]) -> None:
+    def _before_module(
+        self, module: nn.Module, arguments: tuple[Any, ...], named: dict[str, Any]
+    ) -> None:
         recomputed = current_task() >= 0
         if not (self._inside or recomputed):
             self.updates.refuse_unstepped("a forward of a part of the model")
@@ -194,10 +205,10 @@ class Runtime:
         layer = self.course.of_module.get(module)
         if layer is None:
             return
-        nbytes = layer.forward_bytes(arguments)
+        nbytes = layer.called((*arguments, *named.values()))
         if not recomputed:
             self.clock.start(layer.index, backward=False)
-            self.clock.read(layer.index, False, nbytes)
+        self.clock.read(layer.index, recomputed, nbytes)
         self._stack.enter(layer, self.course, nbytes)
 
     def _after_module(self, module: nn.Module, _: Any, output: Any) -> None:
@@ -205,6 +216,9 @@ class Runtime:
         if layer is not None:
             for node in _nodes(output):
                 node.register_prehook(partial(self._mark, layer, None))
+            if current_task() >= 0:
+                # A checkpoint computes it once more, and keeps what forward did not.
+                self.stages.check_room()
 
     @property
     def course(self) -> Course:
@@ -212,8 +226,8 @@ class Runtime:
         return self.stages.course
 
     @property
-    def live(self) -> Live | None:
-        """Counts what is saved, while that is measured."""
+    def live(self) -> Live:
+        """Counts what is saved."""
         return self.stages.live
 
     def find(self, tensor: torch.Tensor) -> tuple[Layer, Slot] | None:
@@ -223,6 +237,8 @@ class Runtime:
     # -- backward --
 
     def _mark(self, layer: Layer | None, _: Graph | None, __: Any) -> None:
+        if self._is_over and not self.backward.runs:
+            return
         index = None if layer is None else self._index(layer)
         if self.backward.mark(index) and index is not None and self.course.plan is not None:
             # From here on it writes gradients, if it does so in place.
@@ -234,13 +250,14 @@ class Runtime:
 
     def place(self, named: Named) -> torch.Tensor:
         """Where a saved parameter is now, for a kernel of backward."""
-        if not self.backward.touch() or self._index(named.layer) is None:
+        is_ours = not self._is_over or self.backward.runs
+        if not (is_ours and self.backward.touch()) or self._index(named.layer) is None:
             return named.slot.home
         if self._gradients.was_seen(named.slot):
             self.updates.object("a parameter is read after its gradient was made", named.slot)
         index = named.layer.index
-        self.clock.read(index, True, named.nbytes)
-        on_device = self.course.plan is not None and self.backward.enter(index, named.nbytes)
+        self.clock.read(index, True, named.read_bytes)
+        on_device = self.course.plan is not None and self.backward.enter(index, named.read_bytes)
         if not on_device or named.slot.is_ahead:
             return named.slot.home
         return self.course.on_device(named.layer, named.slot)
@@ -254,6 +271,8 @@ class Runtime:
             self.iterations += 1
             self.stages.iterated(self.clock.times)
         self.updates.backward_ended()
+        if self._is_over:
+            self._release()
 
     def _abandon_backward(self) -> None:
         # It has failed already, perhaps for this very reason.
@@ -285,21 +304,54 @@ class Runtime:
         if self._active:
             self._end()
         self.clock.stepped(seconds)
+        if self._is_over:
+            self._end_hooks()
 
     # -- the end --
 
     def close(self) -> None:
         """Takes every hook away; parameters and gradients are plain tensors again."""
+        if self.backward.runs and current_task() < 0:
+            self._abandon_backward()
+        self._is_over = True
+        self._release()
+        for _, handle in self._hooks:
+            handle.remove()
+        self.updates.unhook()
+        self._homes.give_back()
+
+    def leave(self) -> None:
+        """Nobody has the wrapper any more. Parameters stay in their homes, which are theirs alone
+        now; all else goes: at once, or at the end of a backward that is under way.
+
+        This may be called at any moment, from any thread, by the collector. So nothing is moved,
+        and no hook is taken out of a list that somebody may be going through."""
+        self._is_over = True
+        if not self.backward.runs:
+            self._release()
+        elif current_task() < 0 and threading.get_ident() == self._thread:
+            # It has failed.
+            self._abandon_backward()
+            self._release()
+
+    def _release(self) -> None:
+        """Frees threads and the device, and lets everybody go who would hold this."""
         if self._active:
             with suppress(Error):
                 self._end()
-        self.forget_updates()
-        for hook in self._hooks:
-            hook.remove()
-        self._gradients.unwatch()
-        self.updates.close()
-        self._homes.give_back()
+        # What it would tell has been told.
+        with suppress(Error):
+            self.updates.close()
         self.engine.close()
+        if not self.updates.is_ahead:
+            self._end_hooks()
+        self._gradients.unwatch()
+        self.stages.release()
+        self._homes.release()
+
+    def _end_hooks(self) -> None:
+        for hook, _ in self._hooks:
+            hook.end()
 
     def __del__(self) -> None:
         # The core's threads end before the memory goes that they work on.

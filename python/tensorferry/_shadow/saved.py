@@ -1,11 +1,14 @@
 """What autograd keeps of a forward.
 
 A parameter, or a view of one, is kept as its name and shape: backward finds it wherever it is then.
-Anything else goes to the hooks that were there before ours, or stays where it is.
+Anything else goes to the hooks that were there before ours, or stays where it is. What stays is on
+the device, and counts as its work; what other hooks have taken away, as ``ActivationOffload`` does,
+does not.
 """
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -31,11 +34,8 @@ class Named:
     stride: tuple[int, ...]
     offset: int
     version: int
-
-    @property
-    def nbytes(self) -> int:
-        """Of its elements."""
-        return self.shape.numel() * self.dtype.itemsize
+    read_bytes: int
+    """What a kernel reads that uses it in place."""
 
     def of(self, place: torch.Tensor) -> torch.Tensor:
         """The view, where the parameter is now."""
@@ -59,17 +59,18 @@ class Beneath:
 
     packed: Any
     unpack: Unpack
+    counted: Counted | None
+    """If they have left it where it is."""
 
 
 class Counted:
-    """A tensor that stays, and counts as work of the device as long as it does."""
+    """A storage that stays, and counts as work of the device as long as it does."""
 
-    __slots__ = ("_live", "_storage", "kept")
+    __slots__ = ("_live", "_storage")
 
-    def __init__(self, kept: Kept, live: Live) -> None:
-        self.kept = kept
+    def __init__(self, tensor: torch.Tensor, live: Live) -> None:
+        storage = tensor.untyped_storage()
         self._live = live
-        storage = kept.tensor.untyped_storage()
         self._storage = storage._cdata
         live.add(self._storage, storage.nbytes())
 
@@ -84,9 +85,13 @@ class Live:
         self.peak = 0
         self._bytes = 0
         self._held: dict[int, list[int]] = {}
+        self._gone: deque[int] = deque()
+        """Storages that somebody has stopped to keep. The collector may say so at any moment, also
+        in the middle of a count."""
 
     def add(self, storage: int, nbytes: int) -> None:
         """Somebody keeps this storage."""
+        self._forget_gone()
         held = self._held.setdefault(storage, [0, nbytes])
         if held[0] == 0:
             self._bytes += nbytes
@@ -95,19 +100,29 @@ class Live:
 
     def remove(self, storage: int) -> None:
         """And does no longer."""
-        held = self._held[storage]
-        held[0] -= 1
-        if held[0] == 0:
-            self._bytes -= held[1]
-            del self._held[storage]
+        self._gone.append(storage)
+
+    def restart(self) -> None:
+        """From now on the most counts anew."""
+        self._forget_gone()
+        self.peak = self._bytes
+
+    def _forget_gone(self) -> None:
+        while self._gone:
+            storage = self._gone.popleft()
+            held = self._held[storage]
+            held[0] -= 1
+            if held[0] == 0:
+                self._bytes -= held[1]
+                del self._held[storage]
 
 
 class Finder(Protocol):
     """Who knows parameters, and where they are."""
 
     @property
-    def live(self) -> Live | None:
-        """Counts what is saved, while that is measured."""
+    def live(self) -> Live:
+        """Counts what is saved."""
 
     def find(self, tensor: torch.Tensor) -> tuple[Layer, Slot] | None:
         """Whose bytes these are."""
@@ -129,7 +144,7 @@ class Hooks:
         """They must be the last that were put up."""
         self._hooks.__exit__(None, None, None)
 
-    def pack(self, tensor: torch.Tensor) -> Named | Beneath | Kept | Counted:
+    def pack(self, tensor: torch.Tensor) -> Named | Beneath | tuple[Kept, Counted | None]:
         """Called by autograd when an operation saves a tensor."""
         found = self._finder.find(tensor)
         if found is not None:
@@ -142,15 +157,15 @@ class Hooks:
                 tensor.stride(),
                 int(tensor.storage_offset()),
                 slot.parameter._version,
+                layer.read_bytes(tensor.nbytes),
             )
         if self._beneath is not None:
             pack, unpack = self._beneath
-            return Beneath(pack(tensor), unpack)
-        kept = keep(tensor)
-        live = self._finder.live
-        return kept if live is None or not _has_storage(tensor) else Counted(kept, live)
+            packed = pack(tensor)
+            return Beneath(packed, unpack, self._count(_left(packed, tensor)))
+        return keep(tensor), self._count(tensor)
 
-    def unpack(self, packed: Named | Beneath | Kept | Counted) -> torch.Tensor:
+    def unpack(self, packed: Named | Beneath | tuple[Kept, Counted | None]) -> torch.Tensor:
         """Called by autograd when backward needs the tensor."""
         match packed:
             case Named():
@@ -158,9 +173,11 @@ class Hooks:
                 return packed.of(self._finder.place(packed))
             case Beneath():
                 return packed.unpack(packed.packed)
-            case Counted():
-                return packed.kept.unpack()
-        return packed.unpack()
+        return packed[0].unpack()
+
+    def _count(self, stays: torch.Tensor | None) -> Counted | None:
+        has_storage = stays is not None and _has_storage(stays)
+        return Counted(stays, self._finder.live) if stays is not None and has_storage else None
 
 
 def top_hooks() -> tuple[Pack, Unpack] | None:
@@ -173,6 +190,16 @@ def ours_are_on_top() -> bool:
     """Whether they are of this kind."""
     hooks = top_hooks()
     return hooks is not None and isinstance(getattr(hooks[0], "__self__", None), Hooks)
+
+
+def _left(packed: Any, tensor: torch.Tensor) -> torch.Tensor | None:
+    """What stays on the device of a tensor that other hooks have packed."""
+    if isinstance(packed, Kept):
+        return packed.tensor
+    if not isinstance(packed, torch.Tensor) or not _has_storage(packed):
+        return None
+    same = packed.untyped_storage()._cdata == tensor.untyped_storage()._cdata
+    return packed if same else None
 
 
 def _has_storage(tensor: torch.Tensor) -> bool:

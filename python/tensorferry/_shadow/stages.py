@@ -11,11 +11,13 @@ from statistics import median
 from torch import nn
 
 from tensorferry import _lib
+from tensorferry._errors import Error, OutOfMemory
 from tensorferry._shadow.clock import Times
 from tensorferry._shadow.course import Course
 from tensorferry._shadow.homes import Homes
 from tensorferry._shadow.layers import layers_of
 from tensorferry._shadow.profile import Machine, gradient_bytes, profile_of, shared_by_elements
+from tensorferry._shadow.report import size
 from tensorferry._shadow.saved import Live
 from tensorferry._shadow.updates import Update, Updates
 
@@ -39,6 +41,25 @@ class Wishes:
     profile_steps: int
 
 
+@dataclass(frozen=True)
+class Room:
+    """What a plan has left for that which autograd keeps."""
+
+    planned_bytes: int
+    """That it was made for."""
+    saved_bytes: int
+    """With what is left of the budget."""
+    budget: int
+
+    @classmethod
+    def beside(cls, engine: _lib.Shadow, work_bytes: int, beside: int) -> Room:
+        """Beside what is installed, and work of other kinds."""
+        facts = json.loads(engine.facts())
+        left = facts["budget"] - facts["used_bytes"]
+        reserved = engine.room([work_bytes]) if work_bytes else 0
+        return cls(reserved - beside, reserved - beside + left, facts["budget"])
+
+
 class Stages:
     """What is known of the layers so far."""
 
@@ -59,13 +80,22 @@ class Stages:
         self._planning = planning or self._plan_by_core
         self._called: dict[nn.Module, None] = {}
         self._machine: Machine | None = None
-        self._saved_bytes = 0
+        self.live = Live()
+        """What autograd keeps on the device."""
+        self._is_refused = False
+        """Whether the last forward was, so that nothing is planned for it."""
         self._forget()
 
     def _forget(self) -> None:
         """Layers are to be discovered, again or for the first time."""
         self.course = Course([])
-        self.live: Live | None = Live()
+        # As long as layers are unknown, parameters are counted too.
+        self._saved_bytes = self._shown_bytes = 0
+        """The most that autograd kept: to plan with, and since the last plan."""
+        self._room: Room | None = None
+        """For work, once there is a plan."""
+        self._remade: tuple[str, str] | None = None
+        """A plan and its profile, to be installed before the next forward."""
         self.profile: str | None = None
         self.profiled: list[Times] = []
         self.measured: deque[Times] = deque(maxlen=MEASURED_MAX)
@@ -94,12 +124,15 @@ class Stages:
 
     def advance(self) -> None:
         """Between iterations: the next stage, if it is time for it."""
+        self._count_work()
         if self._trained != self._trainable():
             self._forget()
         if self._is_stale and self._called:
             self._forget()
             self.course = Course(layers_of(self._module, list(self._called), self._homes))
             self._is_stale = False
+        if self._remade is not None:
+            self._put(*self._remade)
         planned = self.course.plan is not None
         if not planned and len(self.profiled) >= self._wishes.profile_steps:
             self._install(self.profiled)
@@ -108,22 +141,53 @@ class Stages:
             self._install(list(self.measured))
             self.measured.clear()
 
+    def release(self) -> None:
+        """Layers are nobody's any more, and have no places."""
+        self._forget()
+
     def install_again(self) -> None:
         """After a failure, which has ended what was installed."""
         assert self.profile is not None
         self.course.install(self._engine, self._plan, self.profile)
+
+    def check_room(self) -> None:
+        """Raises, as a device would, if autograd keeps more than the plan has left room for. The
+        next forward gets a plan that has room for it, if there is one."""
+        if self._room is None or self.live.peak <= self._room.saved_bytes:
+            return
+        assert self.profile is not None
+        needed, planned = size(self.live.peak), size(self._room.saved_bytes)
+        told = (
+            f"autograd keeps {needed} on the device, and beside the plan there is room for "
+            f"{planned} within the budget of {size(self._room.budget)}"
+        )
+        work = {"work_bytes": self.live.peak + self._beside()}
+        profile = json.dumps(json.loads(self.profile) | work)
+        self._is_refused = True
+        try:
+            self._remade = self._planning(profile), profile
+        except Error as error:
+            raise OutOfMemory(f"{told}: {error}") from error
+        self._is_refused = False
+        raise OutOfMemory(
+            f"{told}; the next forward gets a plan with room for it: run this batch again, or "
+            "leave it out"
+        )
 
     def _install(self, times: list[Times]) -> None:
         self._updates.decide()
         self._homes.make_landings()
         if self._machine is None:
             self._machine = Machine.measured(self._engine)
-        profile = profile_of(
-            self.course.layers, self._machine, times, self._update_seconds(), self._work_bytes()
-        )
-        plan = self._planning(profile)
+        work = self._saved_bytes + self._beside()
+        profile = profile_of(self.course.layers, self._machine, times, self._update_seconds(), work)
+        self._put(self._planning(profile), profile)
+
+    def _put(self, plan: str, profile: str) -> None:
         self.course.install(self._engine, plan, profile)
-        self._plan, self.profile = plan, profile
+        self._plan, self.profile, self._remade = plan, profile, None
+        self._room = Room.beside(self._engine, json.loads(profile)["work_bytes"], self._beside())
+        self._shown_bytes = 0
 
     def _plan_by_core(self, profile: str) -> str:
         reserve = self._wishes.gradient_reserve
@@ -141,13 +205,24 @@ class Stages:
         seconds = median(each.step_seconds for each in self.profiled)
         return shared_by_elements(self.course.layers, seconds)
 
-    def _work_bytes(self) -> int:
-        """On the device whatever the plan: saved activations, buffers, the largest gradient."""
-        if self.live is not None:
-            self._saved_bytes, self.live = self.live.peak, None
+    @property
+    def beyond_plan(self) -> int:
+        """Bytes of work on the device, at the most, for which the plan had no room."""
+        most = max(self._shown_bytes, self.live.peak)
+        return 0 if self._room is None else max(most - self._room.planned_bytes, 0)
+
+    def _count_work(self) -> None:
+        """Of the iteration before; what is kept from now on is the next one's."""
+        self._shown_bytes = max(self._shown_bytes, self.live.peak)
+        if not self._is_refused:
+            self._saved_bytes = max(self._saved_bytes, self.live.peak)
+        self._is_refused = False
+        self.live.restart()
+
+    def _beside(self) -> int:
+        """Beside what autograd keeps: buffers, and the largest gradient."""
         buffers = sum(buffer.nbytes for buffer in self._module.buffers())
-        largest = max((slot.nbytes for slot in self._homes.slots), default=0)
-        return self._saved_bytes + buffers + largest
+        return buffers + max((slot.nbytes for slot in self._homes.slots), default=0)
 
     def _trainable(self) -> list[bool]:
         return [slot.parameter.requires_grad for slot in self._homes.slots]

@@ -20,13 +20,14 @@ def summary(runtime: Runtime, device: str, planner: str) -> Report:
     finished = runtime.stages.measured if plan is not None else runtime.stages.profiled
     times = finished[-1] if finished else Times()
     seconds = [each.seconds for each in finished]
+    peak = 0 if last is None else last["peak_bytes"] + runtime.stages.beyond_plan
     return Report(
         stage=runtime.stages.name,
         iterations=runtime.iterations,
         device=device,
         planner=planner,
         budget=json.loads(runtime.engine.facts())["budget"],
-        peak_bytes=0 if last is None else last["peak_bytes"],
+        peak_bytes=peak,
         update=runtime.updates.mode or "undecided",
         update_why=runtime.updates.why,
         seconds=times.seconds,

@@ -1,9 +1,11 @@
 """Who updates parameters, and when: as their gradients arrive, or in ``optimizer.step()``.
 
 On arrival a layer takes its step during backward, and ``step()`` only waits for the last of them
-and takes what is left. That is the same only if nobody does anything to gradients, parameters or
-settings between the two; so ``"auto"`` watches the first iterations and chooses, and from then on
-what is seen to make a difference is an error.
+and takes what is left. That can't be undone, so it is the same only if each backward is followed by
+its step, and nobody does anything to gradients, parameters or settings between the two. No loop
+that was watched for some iterations has promised that for all others: only the user can, with
+``update="arrival"``, and then what is seen to make a difference is an error. ``"auto"`` leaves all
+to ``step()``, and says whether the first iterations speak against updates on arrival.
 """
 
 from __future__ import annotations
@@ -23,6 +25,7 @@ from tensorferry._optim.keeper import InMemory
 from tensorferry._optim.step import Moving, Settings, settings_of
 from tensorferry._optim.tensors import DTYPES
 from tensorferry._shadow.homes import Slot
+from tensorferry._shadow.hook import Hook
 from tensorferry._shadow.layers import Layer
 from tensorferry.optim import Adam, AdamW
 
@@ -31,6 +34,11 @@ Bits = Callable[[torch.Tensor], torch.Tensor]
 SAMPLES = 32
 """Elements of a gradient that tell whether somebody changed it behind its counter."""
 HOOKED = "the optimizer has hooks that run before step()"
+UNSEEN = "no step() was seen in the first iterations"
+ADVICE = (
+    'all is left to step(); update="arrival" would overlap updates with backward, and nothing in '
+    "the first iterations speaks against it: choose it if every backward gets its step()"
+)
 SCALER = "torch.amp.grad_scaler"
 SCALER_DEPTH_MAX = 12
 
@@ -90,19 +98,44 @@ class Updates:
         """What the core writes to until updates are finished."""
         self._held: dict[Slot, torch.Tensor | None] = {}
         self._since = 0.0
+        self._hooks: list[Hook] = []
+        self._is_settled = False
         unfit = self._unfit()
         if asked == "arrival" and unfit is not None:
             raise InvalidInput(f'update="arrival" can\'t be: {unfit}; pass update="step"')
-        self._hooks = [
-            optimizer.register_step_pre_hook(self._before_step),
-            optimizer.register_step_post_hook(self._after_step),
-            optimizer.register_state_dict_pre_hook(self._before_state_dict),
+        calls = (self._before_step, self._after_step, self._before_state_dict, self._after_loading)
+        before, after, saving, loaded = self._hooks = [Hook(call) for call in calls]
+        self._handles = [
+            optimizer.register_step_pre_hook(before),
+            optimizer.register_step_post_hook(after),
+            optimizer.register_state_dict_pre_hook(saving),
+            optimizer.register_load_state_dict_post_hook(loaded),
         ]
 
+    @property
+    def is_ahead(self) -> bool:
+        """Whether parameters are a step ahead of what the loop has asked for."""
+        return bool(self._updated)
+
     def close(self) -> None:
-        """Leaves the optimizer as it was."""
+        """The engine goes. A step that was half taken is still made whole by the next ``step()``,
+        which does not update once more what is updated already; then the hooks end. Safe wherever
+        the optimizer is, also among its hooks."""
+        if not self._updated:
+            self._end()
+        elif not self._is_settled:
+            self._is_settled = True
+            self._engine.finish_updates()
+
+    def unhook(self) -> None:
+        """Leaves the optimizer as it was, if nothing is half taken."""
+        if not self._updated:
+            for handle in self._handles:
+                handle.remove()
+
+    def _end(self) -> None:
         for hook in self._hooks:
-            hook.remove()
+            hook.end()
 
     @property
     def on_arrival(self) -> bool:
@@ -126,18 +159,11 @@ class Updates:
         """Once, when the first iterations are over."""
         if self.mode is not None:
             return
-        unfit = self._unfit()
         if self._asked != "auto":
             self.mode, self.why = self._asked, "asked for"
-        elif unfit is not None:
-            self.mode, self.why = "step", unfit
-        elif self._objections:
-            self.mode, self.why = "step", next(iter(self._objections))
-        elif self._steps == 0:
-            self.mode, self.why = "step", "no step() was seen in the first iterations"
         else:
-            self.mode = "arrival"
-            self.why = "nobody touched gradients or parameters between backward and step()"
+            seen = next(iter(self._objections), None if self._steps else UNSEEN)
+            self.mode, self.why = "step", self._unfit() or seen or ADVICE
         self._forget_notes()
 
     def refuse_unstepped(self, what: str) -> None:
@@ -214,8 +240,9 @@ class Updates:
         return None
 
     def _is_hooked(self) -> bool:
-        ours = 1 if hasattr(self, "_hooks") else 0
-        return len(self._optimizer._optimizer_step_pre_hooks) > ours
+        hooks = self._optimizer._optimizer_step_pre_hooks.values()
+        ours = (isinstance(each, Hook) and (each.is_over or each in self._hooks) for each in hooks)
+        return not all(ours)
 
     def _submit(self, layer: Layer) -> None:
         optimizer = self._optimizer
@@ -228,7 +255,9 @@ class Updates:
         if not all(slot.is_home() for slot in slots):
             refuse("parameters are assigned between forward and backward")
         moving = [
-            Moving(groups[slot.parameter], 0, [slot.name], slot.parameter, slot.landing)
+            Moving(
+                groups[slot.parameter], 0, [slot.name], slot.parameter, slot.parameter, slot.landing
+            )
             for slot in slots
             if slot.landing is not None
         ]
@@ -270,7 +299,8 @@ class Updates:
                 refuse(HOOKED)
             if self._settings != self._settings_now():
                 refuse("lr or another setting is changed between backward and step()")
-            self._engine.finish_updates()
+            if not self._is_settled:
+                self._engine.finish_updates()
             for slot in self._updated:
                 self._held[slot], slot.parameter.grad = slot.parameter.grad, None
 
@@ -285,6 +315,13 @@ class Updates:
 
     def _before_state_dict(self, *_: Any) -> None:
         self.refuse_unstepped("the optimizer's state_dict()")
+
+    def _after_loading(self, *_: Any) -> None:
+        # While the model is wrapped, its own load_state_dict() says so.
+        if self._is_settled:
+            self.forget()
+            self._end()
+            self._stepped(0.0)
 
     def _object_to_closure(self) -> None:
         why = "step() is given a closure"
@@ -302,6 +339,8 @@ class Updates:
         self._backwards = 0
         self._steps += 1
         self._stepped(time.perf_counter() - self._since)
+        if self._is_settled:
+            self._end()
 
 
 def refuse(why: str) -> NoReturn:

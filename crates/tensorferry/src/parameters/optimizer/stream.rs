@@ -136,7 +136,7 @@ impl<'a, P> Lane<'a, P> {
                 self.wait_for_write()?;
             }
             let chunk = &self.stream.layout.chunks[task.chunk];
-            let block = Block::from(self.stream.pool.take()).narrow(0..chunk.len())?;
+            let block = Block::from(self.stream.pool.take()?).narrow(0..chunk.len())?;
             let read = self.stream.engine.read(self.stream.file, chunk.offset, block, PRIORITY);
             self.reads.push_back((task, read));
         }
@@ -177,10 +177,8 @@ impl<'a, P> Lane<'a, P> {
 /// Also after a failure all transfers end first: what is written next must not meet what was.
 impl<P> Drop for Lane<'_, P> {
     fn drop(&mut self) {
-        let reads = self.reads.drain(..).map(|(_, read)| read);
-        for transfer in reads.chain(self.writes.drain(..).map(|(_, write)| write)) {
-            let _ = transfer.wait();
-        }
+        self.reads.iter().for_each(|(_, read)| read.see_out());
+        self.writes.iter().for_each(|(_, write)| write.see_out());
     }
 }
 

@@ -53,10 +53,15 @@ pub(super) enum Crossing {
 }
 
 impl Crossing {
-    /// Waits for its end. What was borrowed for it is given back before this returns.
+    /// Waits for its end. What was borrowed for it is given back before this returns, also if it failed.
     pub fn finish(self) -> Result<()> {
         match self {
-            Self::Copy(transfer) => transfer.finish(PATIENCE).map(drop),
+            Self::Copy(transfer) => {
+                let over = transfer.wait_within(PATIENCE);
+                // A transfer that is dropped leaves its block to the device, which may have it a little longer.
+                drop(transfer.into_block());
+                over
+            }
             Self::Use(event) => event.wait_within(PATIENCE),
         }
     }

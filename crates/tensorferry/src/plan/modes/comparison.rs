@@ -28,7 +28,7 @@ pub struct Comparison {
     pub layers: (usize, usize),
     /// Whether all plans were tried.
     pub exhaustive: bool,
-    /// Iterations in which the exact planner is as fast as the best of all modes for its gradients.
+    /// Iterations in which the exact planner is as fast as the best of all plans.
     pub best: usize,
     /// Slower than the best: none, or the promise is broken.
     pub slower_than_best: usize,
@@ -102,7 +102,7 @@ impl One {
         let Prediction { seconds: copy, .. } = simulate(profile, &copied, &gradients)?.prediction;
         let exact = ours.predicted.seconds;
         let gap = ours.gap_seconds.unwrap_or(0.0) / exact.max(f64::MIN_POSITIVE);
-        let try_all = || exhaustive::best_seconds(profile, &ours.gradients(), *budget);
+        let try_all = || exhaustive::best_seconds(profile, *gradient_reserve, *budget);
         let best = exhaustive.then(try_all).transpose()?;
         Ok(Self { exact, paper: paper.predicted.seconds, copy, best, gap })
     }
@@ -125,7 +125,7 @@ impl fmt::Display for Comparison {
             let Self { best, slower_than_best, .. } = self;
             writeln!(
                 f,
-                "beside all modes there are for its gradients: as fast as the best in {best}, slower in {slower_than_best}"
+                "beside all plans there are: as fast as the best in {best}, slower in {slower_than_best}"
             )?;
         }
         let (unproven, gap) = (self.unproven, 100.0 * self.gap_most);

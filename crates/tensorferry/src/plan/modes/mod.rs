@@ -7,18 +7,18 @@
 //!
 //! ```text
 //!   Profile ──► gradients: which stay ──► Simulator ──► paper ──┬─► Plan ──► explain
-//!   budget, reserve ─┘       ▲                  │         ▼     │
-//!                            └─── joint ◄───────┴────► exact ───┘
+//!   budget, reserve ─┤                          ▲         ▼     │
+//!                    └──────────────────────────┴──────► exact ─┘
 //! ```
 //!
 //! | what | file |
 //! |---|---|
 //! | what was measured of an iteration | `profile.rs` |
+//! | what a kernel reads in place | `reads.rs` |
 //! | what is to be done, and what it should come to | `plan.rs`; as a table `explain.rs`, reasons `why.rs` |
 //! | the least budget | `budget.rs` |
 //! | the paper's algorithm | `paper.rs` |
-//! | the best modes there are | `exact/` |
-//! | gradients and modes together | `joint.rs` |
+//! | the best modes and places of gradients there are | `exact/` |
 //! | every plan there is, for small cases | `exhaustive.rs` |
 //! | made-up iterations, and all planners over many of them | `random.rs`, `comparison.rs` |
 //! | profiles from published shapes and hardware figures | `modelled/` |
@@ -37,12 +37,12 @@ pub mod comparison;
 pub mod exact;
 pub mod exhaustive;
 mod explain;
-mod joint;
 pub mod modelled;
 mod paper;
 mod plan;
 mod profile;
 pub mod random;
+mod reads;
 #[cfg(test)]
 #[cfg(not(loom))]
 mod tests;
@@ -52,8 +52,8 @@ pub use budget::minimum_budget;
 pub(in crate::plan) use plan::copy_order;
 pub use plan::{Choice, Gradient, Mode, Plan, Planner, Prediction};
 pub use profile::{Direction, LAYERS_MAX, Layer, Link, Profile, VERSION};
+pub use reads::{ROWS_AT_ONCE, looked_up_bytes, read_bytes};
 
-use self::joint::Joint;
 use crate::error::{Error, Result};
 use crate::plan::gradients;
 use crate::plan::simulate::parameters::Simulator;
@@ -74,8 +74,8 @@ pub fn plan(
     }
     let (gradients, modes, gap_seconds) = match planner {
         Planner::Exact => {
-            let Joint { gradients, modes, gap_seconds, .. } =
-                joint::choose(profile, budget, gradient_reserve);
+            let (decided, gap_seconds) = exact::choose(profile, budget, gradient_reserve);
+            let (modes, gradients) = decided.choices.into_iter().unzip();
             (gradients, modes, Some(gap_seconds))
         }
         Planner::Paper => {

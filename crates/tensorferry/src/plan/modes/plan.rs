@@ -12,7 +12,8 @@ use crate::error::{Error, Kind, Result};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Planner {
-    /// The shortest iteration there is, as the simulator counts it.
+    /// The shortest iteration that a search finds, as the simulator counts it, and by how much others could be
+    /// shorter at most.
     #[default]
     Exact,
     /// The paper's forward algorithm with backtracking, and its greedy step for backward.
@@ -75,8 +76,8 @@ pub struct Plan {
     pub copy_order: Vec<usize>,
     /// What the simulator makes of it.
     pub predicted: Prediction,
-    /// No plan with these gradients is faster by more than this: zero if it is known to be the best. Only
-    /// the exact planner knows.
+    /// No plan is faster by more than this, with these places of gradients or with others within the reserve:
+    /// zero if it is known to be the best. Only the exact planner knows.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub gap_seconds: Option<f64>,
 }

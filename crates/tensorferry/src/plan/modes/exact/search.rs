@@ -2,26 +2,24 @@
 
 use super::bound::{Bounds, Known};
 use super::tail::Tail;
-use crate::plan::modes::Mode;
-use crate::plan::simulate::parameters::{Clocks, Cost, Simulator};
+use super::{Decided, Problem};
+use crate::plan::modes::{Gradient, Mode};
+use crate::plan::simulate::parameters::{Clocks, Cost};
 
-/// States of all layers together: bounds the time of a search.
+/// States of all layers together, if there are `SOME` or more: bounds the time of a search.
 pub const STATES_MAX: usize = 12_000;
 /// States of one layer: at least, and at most.
 pub const WIDTH: (usize, usize) = (12, 1 << 14);
 /// So few layers get the most states.
 const FEW: usize = 16;
+/// Fewer get [`MORE`] times as many.
+const SOME: usize = 64;
+/// As above.
+const MORE: usize = 5;
 /// States with which one is compared, best first. Comparing with more would take longer than it saves.
 const RIVALS: usize = 12;
 /// Parts of an iteration by which a plan has to be faster to be looked for: less is rounding.
 const ROUNDING: f64 = 1e-12;
-
-/// The best modes, and by how much others could at most be faster.
-#[derive(Debug, Clone, PartialEq)]
-pub(super) struct Found {
-    pub(super) modes: Vec<Mode>,
-    pub(super) gap_seconds: f64,
-}
 
 /// One way to decide about the first layers.
 #[derive(Debug, Clone, Copy)]
@@ -30,65 +28,76 @@ struct State {
     bound: f64,
     /// Where its last decision stands in the trail.
     trail: u32,
-    mode: Mode,
+    choice: (Mode, Gradient),
 }
 
 /// Decisions, each with the one before.
-struct Trail(Vec<(u32, Mode)>);
+struct Trail(Vec<(u32, (Mode, Gradient))>);
 
 /// Before the first decision.
 const START: u32 = u32::MAX;
 
-/// The search. `best` are modes that fit, to begin with.
+/// States of a layer, where there are so many.
+pub(super) fn width(layers: usize) -> usize {
+    let states = if layers < SOME { MORE * STATES_MAX } else { STATES_MAX };
+    if layers <= FEW { WIDTH.1 } else { (states / layers).clamp(WIDTH.0, WIDTH.1) }
+}
+
+/// The search: what it finds, and before when no other could end unless it is found too. `best` is what is known
+/// to fit, to begin with.
 pub(super) fn search(
-    simulator: &Simulator,
-    capacity: u64,
+    problem: &Problem,
     bounds: &Bounds,
-    best: (Vec<Mode>, f64),
-) -> Found {
-    let costs = simulator.costs();
-    let width = match costs.len() {
-        0..=FEW => WIDTH.1,
-        many => (STATES_MAX / many).clamp(WIDTH.0, WIDTH.1),
-    };
-    let (mut modes, mut seconds) = best;
+    mut best: Decided,
+    width: usize,
+) -> (Decided, f64) {
     let mut trail = Trail(Vec::new());
-    let known = Known { layers: 0, compute: 0.0, inwards: 0.0, bytes: 0, tail: Tail::NONE };
-    let mut states = vec![State { known, bound: 0.0, trail: START, mode: Mode::Gfgb }];
+    let mut states = vec![State::START];
     let (mut updates, mut dropped) = (0.0, f64::INFINITY);
     let mut next = Vec::new();
-    for cost in costs {
-        updates += cost.update;
+    for layer in &problem.layers {
+        updates += layer.quickest.update;
         next.clear();
+        let enough = best.seconds - best.seconds * ROUNDING;
         for state in &states {
-            let enough = seconds - seconds * ROUNDING;
-            let all = state.successors(cost, updates, capacity);
-            let judged = all.map(|state| State { bound: bounds.of(&state.known), ..state });
-            next.extend(judged.filter(|state| state.bound < enough));
+            for cost in layer.all() {
+                let all = state.successors(cost, updates, problem);
+                let judged = all.map(|state| State { bound: bounds.of(&state.known), ..state });
+                next.extend(judged.filter(|state| state.bound < enough));
+            }
         }
         dropped = dropped.min(thin(&next, &mut states, width));
         for state in &mut states {
-            state.trail = trail.add(state.trail, state.mode);
+            state.trail = trail.add(state.trail, state.choice);
         }
     }
     let ends = states.iter().map(|state| (state.end(), state.trail));
     if let Some((end, at)) = ends.min_by(|a, b| a.0.total_cmp(&b.0))
-        && end < seconds
+        && end < best.seconds
     {
-        (modes, seconds) = (trail.modes(at), end);
+        best = Decided { choices: trail.choices(at), seconds: end };
     }
-    Found { modes, gap_seconds: (seconds - dropped).max(0.0) }
+    (best, dropped)
 }
 
 impl State {
-    /// With one more layer in each mode that fits.
+    /// Before the first decision.
+    const START: Self = Self {
+        known: Known { layers: 0, compute: 0.0, inwards: 0.0, bytes: 0, kept: 0, tail: Tail::NONE },
+        bound: 0.0,
+        trail: START,
+        choice: (Mode::Gfgb, Gradient::None),
+    };
+
+    /// With one more layer in each mode that fits beside its gradient.
     fn successors<'a>(
         &'a self,
         cost: &'a Cost,
         updates: f64,
-        capacity: u64,
+        problem: &Problem,
     ) -> impl Iterator<Item = Self> + 'a {
         let modes = match cost.copy {
+            _ if self.known.kept + cost.kept > problem.reserve => &[],
             None => &Mode::ALL[..1],
             // Copied for backward only, it would take room and gain nothing.
             Some(copy)
@@ -98,23 +107,25 @@ impl State {
             }
             Some(_) => &Mode::ALL[..],
         };
-        let room = capacity - self.known.bytes;
-        let fits = move |mode: &&Mode| !mode.is_copied() || cost.bytes <= room;
+        let room = problem.capacity.checked_sub(self.known.bytes + cost.kept);
+        let fits =
+            move |mode: &&Mode| room.is_some_and(|room| !mode.is_copied() || cost.bytes <= room);
         modes.iter().filter(fits).map(move |mode| self.with(cost, *mode, updates))
     }
 
     fn with(&self, cost: &Cost, mode: Mode, updates: f64) -> Self {
-        let Known { layers, compute, inwards, bytes, tail } = self.known;
+        let Known { layers, compute, inwards, bytes, kept, tail } = self.known;
         let mut clocks = Clocks { compute, inwards, ..Default::default() };
         clocks.forward(cost, mode);
         let known = Known {
             layers: layers + 1,
             compute: clocks.compute,
             inwards: clocks.inwards,
-            bytes: bytes + if mode.is_copied() { cost.bytes } else { 0 },
+            bytes: bytes + cost.kept + if mode.is_copied() { cost.bytes } else { 0 },
+            kept: kept + cost.kept,
             tail: tail.after(cost, mode, updates),
         };
-        Self { known, mode, ..*self }
+        Self { known, choice: (mode, cost.gradient), ..*self }
     }
 
     /// When the iteration ends, once all layers have their modes.
@@ -132,6 +143,7 @@ impl State {
             && a.tail.inwards <= b.tail.inwards
             && a.tail.outwards <= b.tail.outwards
             && a.bytes <= b.bytes
+            && a.kept <= b.kept
     }
 }
 
@@ -162,19 +174,19 @@ fn thin(states: &[State], kept: &mut Vec<State>, width: usize) -> f64 {
 }
 
 impl Trail {
-    fn add(&mut self, before: u32, mode: Mode) -> u32 {
-        self.0.push((before, mode));
+    fn add(&mut self, before: u32, choice: (Mode, Gradient)) -> u32 {
+        self.0.push((before, choice));
         (self.0.len() - 1) as u32
     }
 
-    fn modes(&self, mut at: u32) -> Vec<Mode> {
-        let mut modes = Vec::new();
+    fn choices(&self, mut at: u32) -> Vec<(Mode, Gradient)> {
+        let mut choices = Vec::new();
         while at != START {
-            let (before, mode) = self.0[at as usize];
-            modes.push(mode);
+            let (before, choice) = self.0[at as usize];
+            choices.push(choice);
             at = before;
         }
-        modes.reverse();
-        modes
+        choices.reverse();
+        choices
     }
 }

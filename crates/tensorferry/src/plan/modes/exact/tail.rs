@@ -43,6 +43,15 @@ impl Tail {
         Self { compute, outwards, ..Self::NONE }
     }
 
+    /// The least of both.
+    pub(super) fn least(self, other: Self) -> Self {
+        Self {
+            compute: self.compute.min(other.compute),
+            inwards: self.inwards.min(other.inwards),
+            outwards: self.outwards.min(other.outwards),
+        }
+    }
+
     /// From the start of a kernel of so many seconds, and from the clock of the link outwards.
     fn leave(self, leaving: Leaving, seconds: f64, updates: f64) -> (f64, f64) {
         match leaving {

@@ -3,12 +3,10 @@
 use super::hardware::Hardware;
 use super::shape::Shape;
 use crate::plan::modes::profile::{Layer, Link};
+use crate::plan::modes::reads::{looked_up_bytes, read_bytes};
 
 /// Of a value.
 pub(super) const BYTES: u64 = 4;
-/// Rows of input that a matrix in host memory is read once for: what of a product the device works on at a
-/// time.
-pub const ROWS_AT_ONCE: u64 = 1024;
 /// What a kernel takes at the least.
 const LAUNCH_SECONDS: f64 = 5e-6;
 /// Adam reads a parameter, its gradient and two moments, and writes all but the gradient: 7 values.
@@ -77,14 +75,14 @@ fn table(shape: &Shape, tokens: u64) -> Part {
         operations: 0.0,
         values: 2 * rows,
         backward_values: parameters,
-        read: (rows.min(parameters), 0),
+        read: (looked_up_bytes(parameters, shape.hidden, tokens), 0),
         is_in_block: false,
     }
 }
 
 fn norm(name: String, hidden: u64, tokens: u64) -> Part {
     let parameters = 2 * hidden;
-    let read = parameters * tokens.div_ceil(ROWS_AT_ONCE);
+    let read = read_bytes(parameters, tokens);
     let values = 2 * tokens * hidden;
     let operations = 0.0;
     let (read, is_in_block) = ((read, read), true);
@@ -93,7 +91,7 @@ fn norm(name: String, hidden: u64, tokens: u64) -> Part {
 
 fn matrix(name: String, (rows, columns): (u64, u64), tokens: u64) -> Part {
     let parameters = rows * columns + columns;
-    let read = parameters * tokens.div_ceil(ROWS_AT_ONCE);
+    let read = read_bytes(parameters, tokens);
     let operations = 2.0 * (tokens * rows * columns) as f64;
     let values = parameters + tokens * (rows + columns);
     let (read, is_in_block) = ((read, read), true);

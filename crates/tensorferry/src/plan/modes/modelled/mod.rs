@@ -12,8 +12,8 @@
 //! *Assumptions.* Values of 4 bytes, matrices by TF32 where there is such a thing. A kernel takes the longer of
 //! arithmetic and memory, at the shares of the peak that `hardware.rs` names, and a launch. Backward takes
 //! twice forward, three times with recomputation (networks of 0.7 billion parameters and more). In place, a
-//! matrix crosses the link once for every [`ROWS_AT_ONCE`](layers::ROWS_AT_ONCE) rows of input, a table only with the rows that are looked
-//! up; backward of a table does not read it. The optimizer is Adam, bound by the host's memory. The output
+//! matrix crosses the link once for every [`ROWS_AT_ONCE`](super::ROWS_AT_ONCE) rows of input, a table only with the rows that are looked
+//! up, as on an emulated device; backward of a table does not read it. The optimizer is Adam, bound by the host's memory. The output
 //! projection, which is tied to the table, is left out.
 
 mod hardware;

@@ -5,6 +5,10 @@ use crate::plan::modes::{Gradient, Layer, Link, Mode, Profile};
 /// One layer, its gradient's place decided. Seconds.
 #[derive(Debug, Clone, Copy)]
 pub(in crate::plan) struct Cost {
+    /// The place.
+    pub(in crate::plan) gradient: Gradient,
+    /// Bytes that it takes on the device there.
+    pub(in crate::plan) kept: u64,
     /// To copy the parameters in; nothing if there are none.
     pub(in crate::plan) copy: Option<f64>,
     /// Bytes of the parameters.
@@ -27,6 +31,40 @@ pub(in crate::plan) struct Cost {
     pub(in crate::plan) update: f64,
 }
 
+/// One layer, with its gradient in each place that it may have.
+#[derive(Debug, Clone, Copy)]
+pub(in crate::plan) struct Variants {
+    /// With the shortest backward: the gradient's copy is no kernel's time.
+    pub(in crate::plan) quickest: Cost,
+    /// If there is another place.
+    pub(in crate::plan) other: Option<Cost>,
+}
+
+impl Variants {
+    /// Those of all layers, with no more than `reserve` bytes for any gradient.
+    pub(in crate::plan) fn of(profile: &Profile, reserve: u64) -> Vec<Self> {
+        let variants = |(number, layer): (usize, &Layer)| match layer.gradient_bytes {
+            0 => Self::only(Cost::new(profile, number, Gradient::None)),
+            bytes if bytes > reserve => Self::only(Cost::new(profile, number, Gradient::Host)),
+            _ => Self {
+                quickest: Cost::new(profile, number, Gradient::Device),
+                other: Some(Cost::new(profile, number, Gradient::Host)),
+            },
+        };
+        profile.layers.iter().enumerate().map(variants).collect()
+    }
+
+    /// A place that is decided.
+    pub(in crate::plan) fn only(cost: Cost) -> Self {
+        Self { quickest: cost, other: None }
+    }
+
+    /// One after the other.
+    pub(in crate::plan) fn all(&self) -> impl Iterator<Item = &Cost> {
+        std::iter::once(&self.quickest).chain(&self.other)
+    }
+}
+
 /// How a gradient gets to the host.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(in crate::plan) enum Leaving {
@@ -36,6 +74,16 @@ pub(in crate::plan) enum Leaving {
     Copied(f64),
     /// Written while backward computes, for so long, behind the copies before it.
     Written(f64),
+}
+
+impl Leaving {
+    /// For how long it takes the link outwards.
+    pub(in crate::plan) fn seconds(self) -> f64 {
+        match self {
+            Self::AtOnce => 0.0,
+            Self::Copied(seconds) | Self::Written(seconds) => seconds,
+        }
+    }
 }
 
 impl Cost {
@@ -50,6 +98,8 @@ impl Cost {
         let longer = if gradient == Gradient::Host { layer.direct_gradient_seconds } else { 0.0 };
         let has_parameters = layer.parameter_bytes > 0;
         let mut cost = Self {
+            gradient,
+            kept: if gradient == Gradient::Device { layer.gradient_bytes } else { 0 },
             copy: has_parameters.then(|| profile.copy_seconds(number)),
             bytes: layer.parameter_bytes,
             forward: layer.forward_seconds,

@@ -43,7 +43,7 @@ mod tests;
 mod timeline;
 
 pub(in crate::plan) use clocks::Clocks;
-pub(in crate::plan) use costs::{Cost, Leaving};
+pub(in crate::plan) use costs::{Cost, Leaving, Variants};
 pub(in crate::plan) use run::Simulator;
 use serde::Serialize;
 pub use timeline::{Doing, Lane, Span, Timeline};
