@@ -34,6 +34,12 @@ fn check(leaf: &Leaf) {
     let stored = HEADER.tensors.iter().find(|tensor| tensor.name == leaf.name);
     let stored = stored.expect("names are known");
     let end = match &leaf.view {
+        // What lies in shared memory is stored in order.
+        Some(view) if leaf.memory.is_some() => {
+            let end = view.end(&leaf.shape, leaf.itemsize).expect("ends are countable");
+            assert!(i64::try_from(end).is_ok() && end > 0);
+            leaf.shape.iter().product::<u64>() * leaf.itemsize
+        }
         Some(view) => view.end(&leaf.shape, leaf.itemsize).expect("ends are countable"),
         None => leaf.shape.iter().product::<u64>() * leaf.itemsize,
     };

@@ -2,14 +2,13 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::path::PathBuf;
-use std::ptr::NonNull;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use tensorferry::checkpoint::{
-    self, Dtype, Glance, Header, Options, Report, STAGING_BYTES, STRUCTURE, Tensor, Wanted,
+    self, Dtype, Format, Glance, Header, Options, Report, STAGING_BYTES, STRUCTURE, Tensor, Wanted,
 };
 use tensorferry::io::Priority;
 use tensorferry::memory::{Block, Foreign, Pool};
@@ -17,8 +16,8 @@ use tensorferry::{Error, Kind, Result, Size};
 
 use crate::engine::{Detached, shared};
 use crate::errors::{Raised, exception};
-use crate::guard::guarded;
-use crate::memory::Buffer;
+use crate::guard::{guarded, interruptible};
+use crate::memory::{Buffer, start_of};
 use crate::per_process::PerProcess;
 use crate::size::SizeArgument;
 use crate::wait::wait;
@@ -63,7 +62,7 @@ pub fn save(
     structure: String,
     how: How,
 ) -> PyResult<Bound<'_, PyDict>> {
-    let report = guarded(py, move || {
+    let report = interruptible(py, move || {
         let (header, mut source) = lay_out(tensors, materialize, structure)?;
         checkpoint::save(&shared()?, &path, header, &mut source, &options(&how)?)
     })?;
@@ -80,7 +79,7 @@ pub fn save_behind(
     structure: String,
     how: How,
 ) -> PyResult<Saving> {
-    let saving = guarded(py, move || {
+    let saving = interruptible(py, move || {
         let (header, mut source) = lay_out(tensors, materialize, structure)?;
         checkpoint::save_behind(&shared()?, &path, header, &mut source, &options(&how)?)
     })?;
@@ -112,7 +111,7 @@ impl Draft {
 
     /// Puts the file in its place.
     fn publish(&self, py: Python<'_>, durable: bool) -> PyResult<()> {
-        guarded(py, || {
+        interruptible(py, || {
             let draft = self.0.lock().unwrap_or_else(PoisonError::into_inner).take();
             draft.ok_or_else(gone)?.publish(durable, Priority::Waiting)
         })
@@ -175,7 +174,7 @@ impl checkpoint::Source for Memory {
             return Err(Error::new(Kind::Internal, "a tensor was laid out that was not given"));
         };
         match address {
-            Some(address) => Ok(at(*address, tensor, None)),
+            Some(address) => at(*address, tensor, None),
             None => self.make(*number, tensor),
         }
     }
@@ -194,19 +193,18 @@ impl Memory {
                 .with("tensor", &tensor.name)
                 .caused_by(raised)
         })?;
-        Ok(at(address, tensor, Some(keeper)))
+        at(address, tensor, Some(keeper))
     }
 }
 
 /// The bytes of a tensor at an address that the package has given.
-fn at(address: usize, tensor: &Tensor, keeper: Option<Py<PyAny>>) -> Block {
-    // An empty tensor may have no address.
-    let start = NonNull::new(std::ptr::with_exposed_provenance_mut(address));
-    let (start, len) = (start.unwrap_or(NonNull::dangling()), tensor.len() as usize);
+fn at(address: usize, tensor: &Tensor, keeper: Option<Py<PyAny>>) -> Result<Block> {
+    let len = tensor.len() as usize;
+    let start = start_of(address, len).map_err(|error| error.with("tensor", &tensor.name))?;
     // SAFETY: the package promises that the memory is contiguous, as long as the shape says, and
     // unchanged until `save` returns, when all blocks are gone; it is alive until then by the
     // caller's own reference, or by the keeper.
-    unsafe { Foreign::shared(start, len, Box::new(keeper)) }.into()
+    Ok(unsafe { Foreign::shared(start, len, Box::new(keeper)) }.into())
 }
 
 fn as_dict<'py>(py: Python<'py>, report: &Report) -> PyResult<Bound<'py, PyDict>> {
@@ -291,7 +289,7 @@ impl Checkpoint {
     #[new]
     #[pyo3(signature = (path, *, tool=None, verify=true))]
     fn new(py: Python<'_>, path: PathBuf, tool: Option<&str>, verify: bool) -> PyResult<Self> {
-        guarded(py, move || {
+        interruptible(py, move || {
             let tool = tool.map(checkpoint::tool).transpose()?;
             let opened = checkpoint::Checkpoint::open(&shared()?, &path, tool, verify)?;
             Ok(Self(Detached::new(opened)))
@@ -345,7 +343,7 @@ impl Checkpoint {
     ) -> PyResult<Vec<Option<Buffer>>> {
         let opened = self.opened()?;
         let new: Vec<_> = wanted.iter().map(|(_, address)| address.is_none()).collect();
-        let blocks = guarded(py, || opened.load(destinations(opened.header(), wanted)?))?;
+        let blocks = interruptible(py, || opened.load(destinations(opened.header(), wanted)?))?;
         let buffers = blocks.into_iter().zip(new);
         Ok(buffers.map(|(block, new)| new.then(|| Buffer::new(block))).collect())
     }
@@ -353,7 +351,7 @@ impl Checkpoint {
     /// Every tensor, in the order of the file, as a part of a private mapping.
     fn map(&self, py: Python<'_>) -> PyResult<Vec<Buffer>> {
         let opened = self.opened()?;
-        let blocks = guarded(py, || opened.map())?;
+        let blocks = interruptible(py, || opened.map())?;
         Ok(blocks.into_iter().map(Buffer::new).collect())
     }
 }
@@ -373,15 +371,16 @@ fn destinations(header: &Header, wanted: Vec<(usize, Option<usize>)>) -> Result<
         let Some(described) = header.tensors.get(tensor) else {
             return Err(Error::invalid(format!("the file has no tensor number {tensor}")));
         };
-        let into = address.map(|address| {
-            let start = NonNull::new(std::ptr::with_exposed_provenance_mut(address));
-            let (start, len) = (start.unwrap_or(NonNull::dangling()), described.len() as usize);
+        let into = address.map(|address| -> Result<Block> {
+            let len = described.len() as usize;
+            let start =
+                start_of(address, len).map_err(|error| error.with("tensor", &described.name))?;
             // SAFETY: the caller of `load` promises that the memory is as long as the tensor and
             // its own until `load` returns; by then all blocks are gone, because a load waits for
             // its reads also when it fails.
-            unsafe { Foreign::exclusive(start, len, Box::new(())) }.into()
+            Ok(unsafe { Foreign::exclusive(start, len, Box::new(())) }.into())
         });
-        Ok(Wanted { tensor, into })
+        Ok(Wanted { tensor, into: into.transpose()? })
     });
     wanted.collect()
 }
@@ -396,4 +395,22 @@ pub fn glance(py: Python<'_>, path: PathBuf) -> PyResult<Option<(bool, Stamp)>> 
     Ok(glance.map(|Glance { stamp, is_warm }| {
         (is_warm, (stamp.device, stamp.inode, stamp.modified_nanos, stamp.bytes))
     }))
+}
+
+/// The format of a file, by its content: `safetensors`, `index`, `torch` or `numpy`.
+#[pyfunction]
+pub fn recognise(py: Python<'_>, path: PathBuf) -> PyResult<&'static str> {
+    guarded(py, move || checkpoint::recognise(&path).map(Format::name))
+}
+
+/// Judges the bytes of an index; an error says what is wrong with them.
+#[pyfunction]
+pub fn judge_index(py: Python<'_>, bytes: &[u8]) -> PyResult<()> {
+    guarded(py, || checkpoint::Index::parse(bytes).map(drop))
+}
+
+/// The bytes of a file for the text of an index, with a checksum.
+#[pyfunction]
+pub fn seal_index(py: Python<'_>, text: &str) -> PyResult<Vec<u8>> {
+    guarded(py, || checkpoint::Index::seal(text))
 }

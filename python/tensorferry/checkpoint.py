@@ -29,6 +29,9 @@ if TYPE_CHECKING:
     import torch
 
     from tensorferry._checkpoint.location import MapLocation
+    from tensorferry._checkpoint.opened import Opened
+    from tensorferry._checkpoint.ranks.opened import OpenedIndex
+    from tensorferry._structure.sharing import Ties
     from tensorferry.tensor_io import TensorIO
 
 __all__ = ["SaveJob", "SaveReport", "load", "safe_open", "save", "save_async"]
@@ -44,6 +47,7 @@ def save(
     goal: str = "w",
     durable: bool = True,
     checksum: bool = True,
+    ties: Ties = "names",
     rank: int | None = None,
     world_size: int | None = None,
     sharded: Mapping[str, int] | None = None,
@@ -52,14 +56,19 @@ def save(
     """Saves an object as the file ``path``.
 
     The object consists of dicts, lists, tuples, tensors, parameters, arrays and plain values,
-    nested at will; tensors that share memory are stored once and share it again when loaded.
-    Anything else is an ``InvalidInput`` that names its place, before a byte is written.
+    nested at will. Anything else is an ``InvalidInput`` that names its place, before a byte is
+    written.
 
     ``tool``: ``"direct"`` (around the page cache), ``"buffered"``, ``"torch"`` (a ``.pt`` file),
     ``"numpy"`` (a ``.npy`` file, for one tensor), or ``"auto"``: whichever of the first two has
     turned out faster here, for the ``goal`` of fast writing (``"w"``), reading (``"r"``) or both
     (``"w+r"``). ``durable``: it survives a power cut once this returns. ``checksum``: whether
-    tensors and header are checksummed.
+    tensors are checksummed; the header always is.
+
+    Tensors that share memory share it again when loaded. ``ties`` says how they are stored: each
+    under its own name, in the shape that it has, so that readers of others find it (``"names"``;
+    what is shared takes its bytes once for each name), or once (``"shared"``; others then find the
+    first name of tied tensors only, and of overlapping views perhaps one tensor of bytes).
 
     With ``rank`` and ``world_size``, each rank saves its own object to a file of its own beside
     ``path``, which becomes an index of them when the last rank is done. ``sharded`` says along
@@ -80,8 +89,11 @@ def save(
         raise_earlier_failure()
         check_none(sharded, replicated)
         with replacing(path):
-            return default(tool, goal).save(obj, path, durable=durable, checksum=checksum)
+            return default(tool, goal).save(
+                obj, path, durable=durable, checksum=checksum, ties=ties
+            )
     from tensorferry._checkpoint.ranks.save import save as save_part
+    from tensorferry._checkpoint.tools import SaveOptions
 
     def prepare() -> tuple[TensorIO, Group]:
         # What one rank raises here, the others have to learn as any failure of its save.
@@ -89,7 +101,8 @@ def save(
         check_tool(tool)
         return default(tool, goal), group.saying(sharded, replicated)
 
-    return save_part(prepare, obj, os.fspath(path), group, durable=durable, checksum=checksum)
+    options = SaveOptions(durable, checksum, ties=ties)
+    return save_part(prepare, obj, os.fspath(path), group, options)
 
 
 def save_async(
@@ -99,20 +112,26 @@ def save_async(
     tool: str = "auto",
     durable: bool = True,
     checksum: bool = True,
+    ties: Ties = "names",
     staging: str | int | None = None,
 ) -> SaveJob:
     """Saves as ``save`` does, but returns as soon as all tensors are copied to staging memory, and
     goes on without the GIL.
 
-    ``staging`` bounds that memory (by default an eighth of the machine's, at most 8 GiB); an object
-    that does not fit is streamed through it, and the caller is held a little longer. The memory is
-    kept for the next save. A second save of the same path takes effect after the first.
+    ``tool``: ``"direct"`` or ``"buffered"``. Nothing is learned here: ``"auto"`` is ``"direct"``,
+    which leaves the page cache to others, and steps aside while somebody in this process waits for
+    a disk. It keeps a third of the speed of the disk then.
+
+    ``staging`` bounds that memory (by default an eighth of what the process may have, at most 8
+    GiB); an object that does not fit, or for which memory is short, is streamed through it, and the
+    caller is held a little longer. The memory is kept for the next save for some seconds. A second
+    save of the same path takes effect after the first.
     """
     from tensorferry._checkpoint import run
     from tensorferry._checkpoint.tools import SaveOptions
 
     raise_earlier_failure()
-    options = SaveOptions(durable, checksum, run.staging_bytes(staging))
+    options = SaveOptions(durable, checksum, run.staging_bytes(staging), ties)
     name = os.fspath(path)
     return SaveJob(name, run.save_behind(obj, name, tool, options))
 
@@ -133,9 +152,10 @@ def load(
 
     ``map_location`` as in ``torch.load``. ``keys`` loads only the parts at these dotted paths
     (``["model", "optimizer.state.3"]``) and gives a dict of them. ``mmap=True`` maps the file
-    privately: nothing is read, and no tensor verified, before it is used. ``verify`` checks the
-    checksums of header and tensors, where the file has them. ``tool`` is the way to read, for files
-    of a format that it reads.
+    privately: nothing is read, and no tensor verified, before it is used, but overlapping views
+    that are put together again. ``verify`` checks the checksums of tensors, where the file has
+    them; that of the header is always checked. ``tool`` is the way to read, for files of a format
+    that it reads.
 
     A checkpoint of several ranks is put together again; with ``rank`` and ``world_size``, each of
     any number of ranks gets its part: of sharded tensors what ``torch.chunk`` gives it, the others
@@ -157,7 +177,8 @@ def load(
 
 
 class safe_open:  # noqa: N801  (the name that users know from safetensors)
-    """A file whose tensors are loaded one by one, by the names they have in it.
+    """A file whose tensors are loaded one by one, by the names they have in it; or the index of
+    several, as several ranks or Hugging Face's tools write them.
 
     ::
 
@@ -177,20 +198,26 @@ class safe_open:  # noqa: N801  (the name that users know from safetensors)
     ) -> None:
         from tensorferry._checkpoint.location import placer
         from tensorferry._checkpoint.opened import Opened
+        from tensorferry._checkpoint.recognise import recognise
 
         if framework not in ("pt", "torch", "pytorch"):
             raise InvalidInput(f"framework is 'pt', not {framework!r}")
-        self._opened = Opened(filename, verify=verify)
         self._place = placer(device)
-        self._mapped: dict[str, torch.Tensor] | None = None
+        self._opened: Opened | OpenedIndex
+        if recognise(filename) == "index":
+            from tensorferry._checkpoint.ranks.opened import OpenedIndex
+
+            self._opened = OpenedIndex(os.fspath(filename), verify=verify)
+        else:
+            self._opened = Opened(filename, verify=verify)
 
     def keys(self) -> list[str]:
-        """The names of all tensors."""
-        return sorted(self._opened.numbers)
+        """The names of all tensors; of an index, without those that each rank has for itself."""
+        return sorted(self._opened.names())
 
     def offset_keys(self) -> list[str]:
-        """The names of all tensors, in the order of the file."""
-        return list(self._opened.numbers)
+        """The same, in the order of the file."""
+        return self._opened.names()
 
     def metadata(self) -> dict[str, str]:
         """The texts beside the tensors."""
@@ -198,14 +225,11 @@ class safe_open:  # noqa: N801  (the name that users know from safetensors)
 
     def get_tensor(self, name: str) -> torch.Tensor:
         """One tensor, verified."""
-        return self._place(self._opened.owned([name])[name], "cpu")
+        return self._place(self._opened.tensor(name), "cpu")
 
     def get_slice(self, name: str) -> Slice:
         """One tensor, to be indexed before it is read."""
-        self._opened.shape(name)
-        if self._mapped is None:
-            self._mapped = self._opened.mapped(self._opened.numbers)
-        return Slice(self, name, self._mapped[name])
+        return Slice(self, name)
 
     def __enter__(self) -> Self:
         return self
@@ -216,25 +240,29 @@ class safe_open:  # noqa: N801  (the name that users know from safetensors)
         value: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        self._mapped = None
+        self._opened.forget()
 
 
 class Slice:
     """A tensor of a file; indexing reads what the index needs, unverified."""
 
-    def __init__(self, file: safe_open, name: str, mapped: torch.Tensor) -> None:
-        self._file = file
-        self._name = name
-        self._tensor = mapped
+    def __init__(self, file: safe_open, name: str) -> None:
+        self._place = file._place
+        self._dtype = file._opened.stored_dtype(name)
+        self._parts, self._dim = file._opened.parts(name)
 
     def get_shape(self) -> list[int]:
         """Its shape."""
-        return list(self._tensor.shape)
+        shape = list(self._parts[0].shape)
+        if len(self._parts) > 1:
+            shape[self._dim] = sum(part.shape[self._dim] for part in self._parts)
+        return shape
 
     def get_dtype(self) -> str:
         """Its dtype, by the name that the file has for it."""
-        opened = self._file._opened
-        return opened.tensors[opened.numbers[self._name]][1]
+        return self._dtype
 
     def __getitem__(self, index: Any) -> torch.Tensor:
-        return self._file._place(self._tensor[index].clone(), "cpu")
+        from tensorferry._checkpoint.slices import indexed
+
+        return self._place(indexed(self._parts, self._dim, index).clone(), "cpu")

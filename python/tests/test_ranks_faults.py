@@ -17,6 +17,7 @@ from typing import Any
 
 import pytest
 import torch
+from children import HANG_SECONDS
 from test_ranks import index_of, names_beside, run, save, save_all, talk
 
 import tensorferry as ferry
@@ -55,7 +56,7 @@ def start_all_again() -> None:
 def script(code: str, *arguments: object) -> str:
     """What a process of its own prints."""
     command = [sys.executable, "-c", textwrap.dedent(code), *map(str, arguments)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=100)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=HANG_SECONDS)
     assert done.returncode == 0, done.stderr
     return done.stdout
 
@@ -504,10 +505,12 @@ def test_a_kill_at_any_moment_leaves_one_whole_step(
         warm, going = job % 2, processes.Event()
         process = processes.Process(target=save_until_killed, args=(path, job, warm, going))
         process.start()
-        assert going.wait(60)
-        time.sleep(chance.uniform(0, 0.03))
-        process.kill()
-        process.join(60)
+        try:
+            assert going.wait(HANG_SECONDS)
+            time.sleep(chance.uniform(0, 0.03))
+        finally:
+            process.kill()
+        process.join(HANG_SECONDS)
         step = step_of(path)
         assert step >= (job * STEPS_MAX if warm else last)
         last = step

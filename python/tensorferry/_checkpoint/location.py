@@ -8,6 +8,7 @@ from typing import Any, TypeAlias
 import torch
 
 from tensorferry._errors import InvalidInput, Unsupported
+from tensorferry._kinds import fakes
 
 MapLocation: TypeAlias = (
     str
@@ -35,9 +36,12 @@ def placer(map_location: MapLocation) -> Place:
     raise InvalidInput(f"map_location is a device, a dict of devices or a function, not {kind}")
 
 
-def is_meta(map_location: MapLocation) -> bool:
-    """Whether no byte is wanted at all."""
-    return isinstance(map_location, str | torch.device) and _device(map_location).type == "meta"
+def without_data(map_location: MapLocation) -> str | None:
+    """The device on which tensors are to be made without a byte of data, if no byte is wanted: on
+    the meta device, or anywhere in ``FakeTensorMode``, as ``torch.load`` does."""
+    if isinstance(map_location, str | torch.device) and _device(map_location).type == "meta":
+        return "meta"
+    return "cpu" if fakes() else None
 
 
 def _device(name: str | torch.device) -> torch.device:

@@ -9,8 +9,9 @@ from typing import Any
 import torch
 
 from tensorferry import _lib
-from tensorferry._checkpoint.location import MapLocation, is_meta, placer
+from tensorferry._checkpoint.location import MapLocation, placer, without_data
 from tensorferry._errors import InvalidInput, NotFound, Unsupported
+from tensorferry._kinds import is_plain, without_modes
 from tensorferry._structure import build, names, parse, select
 from tensorferry._structure.dtypes import BY_NAME
 
@@ -29,6 +30,7 @@ class Opened:
         self.tensors = self.core.tensors()
         self.numbers = {tensor[0]: number for number, tensor in enumerate(self.tensors)}
         self.metadata = self.core.metadata()
+        self.mapping: dict[str, torch.Tensor] | None = None
 
     def node(self) -> Any:
         """The object that the file holds: what was saved, or its tensors by name."""
@@ -45,8 +47,9 @@ class Opened:
         if keys is not None:
             node = {"dict": select(node, as_keys(keys))}
         needed = names(node)
-        if is_meta(map_location):
-            fetched = self._without_data(node)
+        device = without_data(map_location)
+        if device is not None:
+            fetched = self._without_data(node, device)
         else:
             fetched = self.mapped(needed) if mmap else self.owned(needed)
         return build(node, fetched.pop, placer(map_location))
@@ -55,10 +58,13 @@ class Opened:
         """Tensors in memory of their own, verified."""
         made: dict[str, torch.Tensor | None] = {}
         requests: list[tuple[int, int | None]] = []
-        for name in wanted:
-            small = self.tensors[self._number(name)][3] < SMALL_BYTES
-            made[name] = tensor = self._empty(name) if small else None
-            requests.append((self.numbers[name], None if tensor is None else tensor.data_ptr()))
+        with without_modes():
+            # What is made inside of a torch.func transform may have no address.
+            small_bytes = SMALL_BYTES if is_plain(torch.empty(1, device="cpu")) else 0
+            for name in wanted:
+                small = self.tensors[self._number(name)][3] < small_bytes
+                made[name] = tensor = self._empty(name, "cpu") if small else None
+                requests.append((self.numbers[name], None if tensor is None else tensor.data_ptr()))
         buffers = self.core.load(requests)
         return {
             name: self._over(name, buffer) if tensor is None else tensor
@@ -70,15 +76,38 @@ class Opened:
         buffers = self.core.map()
         return {name: self._over(name, buffers[self._number(name)]) for name in wanted}
 
-    def _without_data(self, node: Any) -> dict[str, torch.Tensor]:
+    def _without_data(self, node: Any, device: str) -> dict[str, torch.Tensor]:
         """Tensors without data; arrays and long bytes have no such thing and are loaded."""
         bare = set(names(node, tags=("tensor",)))
         others = self.owned(name for name in names(node) if name not in bare)
-        return others | {name: self._empty(name, "meta") for name in bare}
+        return others | {name: self._empty(name, device) for name in bare}
+
+    def names(self) -> list[str]:
+        """Those of all tensors, in the order of the file."""
+        return list(self.numbers)
+
+    def tensor(self, name: str) -> torch.Tensor:
+        """One tensor, verified."""
+        return self.owned([name])[name]
+
+    def parts(self, name: str) -> tuple[list[torch.Tensor], int]:
+        """A tensor in a mapping of the file, which is made once: all of it is one part."""
+        self._number(name)
+        if self.mapping is None:
+            self.mapping = self.mapped(self.numbers)
+        return [self.mapping[name]], 0
+
+    def forget(self) -> None:
+        """Gives the mapping back."""
+        self.mapping = None
+
+    def stored_dtype(self, name: str) -> str:
+        """By the name that the file has for it."""
+        return self.tensors[self._number(name)][1]
 
     def dtype(self, name: str) -> torch.dtype:
         """A tensor's dtype in the file."""
-        stored = self.tensors[self._number(name)][1]
+        stored = self.stored_dtype(name)
         dtype = BY_NAME.get(stored)
         if dtype is None:
             raise Unsupported(f"this torch ({torch.__version__}) has no dtype {stored}")
@@ -98,12 +127,12 @@ class Opened:
             raise NotFound(f"the file has no tensor {name!r}{hint} (file: {self.path})")
         return number
 
-    def _empty(self, name: str, device: str = "cpu") -> torch.Tensor:
+    def _empty(self, name: str, device: str) -> torch.Tensor:
         return torch.empty(self.shape(name), dtype=self.dtype(name), device=device)
 
     def _over(self, name: str, buffer: _lib.Buffer | None) -> torch.Tensor:
         if not buffer:
-            return self._empty(name)
+            return self._empty(name, "cpu")
         return torch.frombuffer(buffer, dtype=self.dtype(name)).view(self.shape(name))
 
 

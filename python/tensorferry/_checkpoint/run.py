@@ -21,9 +21,10 @@ from tensorferry._errors import InvalidInput
 from tensorferry._structure import Flat, flatten
 
 STAGING_SHARE = 8
-"""By default, one in so many bytes of the machine's memory may be used for staging."""
+"""By default, one in so many bytes of the memory of this process may be used for staging."""
 
 STAGING_BYTES_MIN, STAGING_BYTES_MAX = 256 << 20, 8 << 30
+"""Whatever may be used, while memory is short little is."""
 
 
 def staging_bytes(asked: str | int | None) -> int:
@@ -45,7 +46,7 @@ def save_with(tool: Tool, obj: object, flat: Flat, path: str, options: SaveOptio
 def save_behind(obj: object, path: str, tool: str, options: SaveOptions) -> _lib.Saving:
     """Starts a save that goes on behind the caller."""
     chosen = DIRECT if tool == "auto" else tool_named(tool)
-    flat = flatten(obj)
+    flat = flatten(obj, options.ties)
     if not isinstance(chosen, CoreTool):
         raise InvalidInput(f"the tool {tool!r} can't save behind its caller; use 'direct'")
     reason = chosen.refuses(flat)

@@ -7,11 +7,8 @@ them. Whoever writes, the file takes its place whole or not at all.
 
 from __future__ import annotations
 
-import errno
 import os
-import pickle
 import time
-import zipfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,22 +19,16 @@ import torch
 
 from tensorferry import _lib
 from tensorferry._checkpoint.collector import uncollected
-from tensorferry._checkpoint.location import MapLocation, is_meta, placer
+from tensorferry._checkpoint.location import MapLocation, placer, without_data
 from tensorferry._checkpoint.opened import Opened, as_keys
 from tensorferry._checkpoint.recognise import Format
-from tensorferry._errors import (
-    Corrupt,
-    Error,
-    InvalidInput,
-    Io,
-    OutOfMemory,
-    OutOfSpace,
-    Unsupported,
-)
-from tensorferry._structure import Flat, structure_text
+from tensorferry._checkpoint.refused import by_numpy, by_torch
+from tensorferry._errors import InvalidInput, Io, Unsupported
+from tensorferry._kinds import outside_of_transforms
+from tensorferry._structure import Flat, Ties, structure_text
 
-FULL_BYTES = 1 << 20
-"""A disk with less room than this counts as full when a library fails without saying why."""
+ASKED_BYTES = 1 << 20
+"""So many are written to learn why a library could not."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +39,8 @@ class SaveOptions:
     checksum: bool = True
     staging: int | None = None
     """Bytes for saves behind their callers; the others need a fixed few."""
+    ties: Ties = "names"
+    """How tensors that share memory are stored."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +55,7 @@ class LoadOptions:
     @property
     def reads_all(self) -> bool:
         """Whether every byte of every tensor is read: only that tells how fast a tool is."""
-        return self.keys is None and not self.mmap and not is_meta(self.map_location)
+        return self.keys is None and not self.mmap and without_data(self.map_location) is None
 
 
 class Tool(Protocol):
@@ -121,7 +114,7 @@ class CoreTool:
 
 def load_core(path: str, options: LoadOptions, tool: str | None = None) -> Any:
     """Loads a safetensors file; without a tool, the core chooses by what is cached."""
-    with uncollected():
+    with uncollected(), outside_of_transforms():
         opened = Opened(path, tool=tool, verify=options.verify)
         return opened.object(
             keys=options.keys, mmap=options.mmap, map_location=options.map_location
@@ -157,20 +150,19 @@ class TorchTool:
 
     def load(self, path: str, options: LoadOptions) -> Any:
         """Loads the object."""
+        place = _Noted(options.map_location)
         try:
             loaded = torch.load(
                 path,
-                map_location=options.map_location,  # type: ignore[arg-type]
+                map_location=place if callable(options.map_location) else options.map_location,  # type: ignore[arg-type]
                 weights_only=True,
                 mmap=options.mmap or None,
             )
-        except (pickle.UnpicklingError, EOFError, zipfile.BadZipFile) as error:
-            hint = "torch's safe loader can't load the file"
-            raise Corrupt(f"{hint}: {error} (file: {path})") from error
-        except MemoryError as error:
-            raise OutOfMemory(f"no memory to load the file: {error} (file: {path})") from error
-        except RuntimeError as error:
-            raise _as_ours(error, path) from error
+        except Exception as error:
+            if error is place.raised or isinstance(error, Warning):
+                # A warning that the user wants as an error is none of the file's either.
+                raise
+            raise by_torch(error, path) from error
         return loaded if options.keys is None else _parts(loaded, options.keys)
 
 
@@ -202,12 +194,8 @@ class NumpyTool:
             raise InvalidInput(f"a .npy file has no parts to choose by keys (file: {path})")
         try:
             array = np.load(path, mmap_mode="c" if options.mmap else None, allow_pickle=False)
-        except MemoryError as error:
-            raise OutOfMemory(
-                f"no memory for what the file claims: {error} (file: {path})"
-            ) from error
-        except (ValueError, EOFError, OverflowError) as error:
-            raise Corrupt(f"not a .npy file that can be loaded: {error} (file: {path})") from error
+        except Exception as error:
+            raise by_numpy(error, path) from error
         if not array.dtype.isnative:
             array = array.astype(array.dtype.newbyteorder("="))
         try:
@@ -217,13 +205,20 @@ class NumpyTool:
         return placer(options.map_location)(tensor, "cpu")
 
 
-def _as_ours(error: RuntimeError, path: str) -> Error:
-    """What torch's loader means: a damaged archive is one thing, a missing device another."""
-    text = str(error)
-    damaged = "PytorchStreamReader" in text or "central directory" in text or "storage" in text
-    if damaged and "CUDA" not in text:
-        return Corrupt(f"torch's safe loader can't load the file: {text} (file: {path})")
-    return Unsupported(f"torch can't load the file here: {text} (file: {path})")
+class _Noted:
+    """A function of the user's among the loader's own code: what it raises is no fault of the
+    file."""
+
+    def __init__(self, function: Any) -> None:
+        self.function = function
+        self.raised: Exception | None = None
+
+    def __call__(self, *arguments: Any) -> Any:
+        try:
+            return self.function(*arguments)
+        except Exception as error:
+            self.raised = error
+            raise
 
 
 def _by_draft(
@@ -250,15 +245,27 @@ def _by_draft(
 
 
 def put(write: Callable[[Path], object], draft: Path, path: str) -> None:
-    """Lets a library write; a full disk is one whoever finds it."""
+    """Lets a library write. What went wrong, the system's number tells, never a library's words:
+    one that keeps the number to itself is followed by a look at what the system says."""
     try:
         write(draft)
     except (OSError, RuntimeError) as error:
-        room = os.statvfs(draft.parent).f_bavail * os.statvfs(draft.parent).f_frsize
-        full = getattr(error, "errno", None) == errno.ENOSPC or room < FULL_BYTES
-        if full:
-            raise OutOfSpace(f"no room to save: {error} (file: {path})") from error
-        raise Io(f"can't save: {error} (file: {path})") from error
+        code = getattr(error, "errno", None) or _refused(draft)
+        if code is None:
+            raise Io(f"can't save: {error} (file: {path})") from error
+        raise _lib.os_error(code, f"can't save: {error} (file: {path})") from error
+
+
+def _refused(draft: Path) -> int | None:
+    """The number with which the system takes no more bytes for a file, if it takes none."""
+    try:
+        with draft.open("ab") as file:
+            file.write(bytes(ASKED_BYTES))
+            file.flush()
+            os.fsync(file.fileno())
+    except OSError as error:
+        return error.errno
+    return None
 
 
 def _parts(loaded: Any, keys: Sequence[str]) -> dict[str, Any]:

@@ -56,6 +56,8 @@ pub(super) enum Checksums {
     Wrong,
     /// There are some, and what they are of was not read to its end.
     Unverified,
+    /// The header has one, and it is right; the tensors have none.
+    OfHeader,
     /// The file has none.
     None,
 }
@@ -68,10 +70,12 @@ pub(super) struct Damage {
 
 impl Checksums {
     pub fn of(header: &Header, damage: Option<&Error>, no_verify: bool) -> Self {
+        let Some(text) = header.metadata.get(CHECKSUMS) else { return Self::None };
+        let of_tensors = text.contains(' ') || header.tensors.is_empty();
         match damage {
-            _ if !header.metadata.contains_key(CHECKSUMS) => Self::None,
             Some(damage) if damage.kind() == Kind::Corrupt => Self::Wrong,
             Some(_) => Self::Unverified,
+            None if !of_tensors => Self::OfHeader,
             None if no_verify => Self::Unverified,
             None => Self::Verified,
         }
@@ -107,8 +111,7 @@ impl Listing {
     }
 
     pub fn damaged(mut self, damage: &Error) -> Self {
-        let kind = damage.kind().name();
-        self.error = Some(Damage { kind, message: damage.to_string() });
+        self.error = Some(Damage::of(damage));
         self
     }
 
@@ -116,6 +119,12 @@ impl Listing {
     pub fn cut(mut self, limit: usize) -> Self {
         self.tensors.truncate(limit);
         self
+    }
+}
+
+impl Damage {
+    pub fn of(error: &Error) -> Self {
+        Self { kind: error.kind().name(), message: error.to_string() }
     }
 }
 

@@ -2,19 +2,20 @@
 //!
 //! ```text
 //!   file ─► recognise: no checkpoint at all? ─► open ─► list ─► verify ─► text, or JSON
+//!                └► an index ─► each of its files so ─► where each tensor is
 //! ```
 //!
 //! A damaged file is listed as far as its header can be read. Then the command fails.
 
 mod listing;
-mod recognise;
+mod several;
 mod text;
 
 use std::fs::File;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
-use tensorferry::checkpoint::{Checkpoint, Header};
+use tensorferry::checkpoint::{Checkpoint, Format, Header, recognise};
 use tensorferry::io::{Config, open};
 use tensorferry::{Error, Result, Size};
 
@@ -28,7 +29,7 @@ const LIMIT: usize = 200;
 /// From this size on, verifying takes long enough to say how far it is.
 const LARGE_BYTES: u64 = 256 << 20;
 
-/// List what is in a checkpoint or any safetensors file, and verify its checksums
+/// List what is in a checkpoint, any safetensors file or the index of several, and verify checksums
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     /// The file
@@ -45,8 +46,13 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: &Args) -> Result<()> {
-    recognise::refuse(&args.file)?;
-    let (listing, damage) = examine(args)?;
+    let named = |error: Error| error.with("file", args.file.display());
+    let format = recognise(&args.file)?;
+    if format == Format::Index {
+        return several::run(args);
+    }
+    format.refuse().map_err(named)?;
+    let (listing, damage) = examine(&args.file, args.no_verify)?;
     if args.json {
         output::print_json(&listing.cut(args.limit.unwrap_or(usize::MAX)))?;
     } else {
@@ -55,23 +61,23 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     damage.map_or(Ok(()), Err)
 }
 
-/// What is in the file, and what is wrong with it.
-fn examine(args: &Args) -> Result<(Listing, Option<Error>)> {
+/// What is in a file, and what is wrong with it.
+fn examine(file: &Path, no_verify: bool) -> Result<(Listing, Option<Error>)> {
     let engine = open(&Config::default())?;
-    let checkpoint = match Checkpoint::open(&engine, &args.file, None, true) {
+    let checkpoint = match Checkpoint::open(&engine, file, None, true) {
         Ok(checkpoint) => checkpoint,
         Err(damage) => {
-            let Ok((header, data_start)) = read_header(&args.file) else { return Err(damage) };
-            let checksums = Checksums::of(&header, Some(&damage), args.no_verify);
-            let listing = Listing::new(&args.file, &header, data_start, checksums);
+            let Ok((header, data_start)) = read_header(file) else { return Err(damage) };
+            let checksums = Checksums::of(&header, Some(&damage), no_verify);
+            let listing = Listing::new(file, &header, data_start, checksums);
             return Ok((listing.damaged(&damage), Some(damage)));
         }
     };
-    let is_verified = checkpoint.has_checksums() && !args.no_verify;
+    let is_verified = checkpoint.has_checksums() && !no_verify;
     let damage = if is_verified { verify(&checkpoint).err() } else { None };
     let header = checkpoint.header();
-    let checksums = Checksums::of(header, damage.as_ref(), args.no_verify);
-    let listing = Listing::new(&args.file, header, checkpoint.data_start(), checksums);
+    let checksums = Checksums::of(header, damage.as_ref(), no_verify);
+    let listing = Listing::new(file, header, checkpoint.data_start(), checksums);
     Ok(match damage {
         None => (listing, None),
         Some(damage) => (listing.damaged(&damage), Some(damage)),

@@ -7,8 +7,8 @@
 //!
 //! The caller is held while its tensors are copied, and may then change them. Meanwhile the writer
 //! sleeps, so that the copying has the processor to itself, unless the staging memory is full: then
-//! it starts, and the rest is streamed through what it frees. What goes wrong after the caller has
-//! left is told by [`Saving::wait`].
+//! it starts, and the rest is streamed through what it frees. So it is when the machine or the container
+//! runs short of memory. What goes wrong after the caller has left is told by [`Saving::wait`].
 //!
 //! The backlog is *filling*, then *complete* (all is staged) or *abandoned* (staging failed, nothing
 //! is to be published); *broken* once the writer has failed. It is bounded by the staging memory.
@@ -16,17 +16,24 @@
 use std::collections::VecDeque;
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 use std::thread;
 use std::time::Duration;
 
 use super::feed::{Feed, Source, Staged, Writes};
 use super::header::Header;
 use super::save::{Options, Output, Report, WINDOWS_MAX};
+use super::window::WINDOW_BYTES;
 use crate::error::{Error, Kind, Result};
+use crate::interrupt::{self, Token};
 use crate::io::{Engine, Pending, Priority, promise};
+use crate::memory::is_short_of;
 use crate::sync::{Condvar, Mutex, MutexGuard, lock, wait};
 use crate::threads::on_threads;
 use crate::trace;
+
+/// Windows after which a save looks again how much memory there is.
+const LOOK_WINDOWS: usize = 16;
 
 /// A save whose tensors are staged.
 #[derive(Debug)]
@@ -65,18 +72,24 @@ pub fn save_behind(
     source: &mut dyn Source,
     options: &Options,
 ) -> Result<Saving> {
-    let output = Arc::new(Output::begin(engine, path, header, options, Priority::Offload)?);
+    let output = Arc::new(Output::begin(engine, path, header, options, Priority::Background)?);
     let backlog = Arc::new(Backlog::default());
     let (promise, outcome) = promise();
+    // The writer works for nobody who can be interrupted, but it is told when staging has failed.
+    let writing = Token::default();
     let writer = {
-        let (backlog, output) = (Arc::clone(&backlog), Arc::clone(&output));
-        move || promise.fulfil(write_behind(&backlog, output).map_err(Into::into))
+        let (backlog, output, writing) =
+            (Arc::clone(&backlog), Arc::clone(&output), writing.clone());
+        move || {
+            let written = writing.help(|| write_behind(&backlog, output));
+            promise.fulfil(written.map_err(Into::into));
+        }
     };
     thread::Builder::new()
         .name("ferry-save".into())
         .spawn(writer)
         .map_err(|error| Error::from_io(error, "can't start a thread to save with"))?;
-    let filling = Filling(&backlog, &outcome);
+    let filling = Filling { backlog: &backlog, writing, outcome: &outcome };
     stage_all(&output, &backlog, source)?;
     let staged = output.began.elapsed();
     // Now the writer is the only one to hold the draft, which it is going to publish.
@@ -88,13 +101,18 @@ pub fn save_behind(
 }
 
 /// Staging under way: if it ends early, by an error or a panic, the backlog is abandoned. The writer
-/// is waited for, so that the draft is gone when the caller hears of it.
-struct Filling<'a>(&'a Backlog, &'a Pending<Report>);
+/// waits for no disk from then on, and is waited for, so that the draft is gone when the caller hears of it.
+struct Filling<'a> {
+    backlog: &'a Backlog,
+    writing: Token,
+    outcome: &'a Pending<Report>,
+}
 
 impl Drop for Filling<'_> {
     fn drop(&mut self) {
-        if self.0.close(Over::Abandoned) == Over::Abandoned {
-            self.1.wait_within(Duration::MAX);
+        if self.backlog.close(Over::Abandoned) == Over::Abandoned {
+            self.writing.interrupt();
+            self.outcome.see_out();
         }
     }
 }
@@ -103,22 +121,45 @@ impl Drop for Filling<'_> {
 fn stage_all(output: &Output, backlog: &Backlog, source: &mut dyn Source) -> Result<()> {
     let _span = trace::span("checkpoint", "stage");
     let feed = Mutex::new(Feed::new(&output.header.tensors, source));
-    on_threads(output.threads(), || {
+    let growth = Growth::default();
+    let stage = || {
         loop {
+            interrupt::check()?;
             let load = lock(&feed).next()?;
             let Some(load) = load else { return Ok(()) };
-            let mut memory = output.staging.try_take().unwrap_or_else(|| {
+            let most = growth.windows_max();
+            let mut memory = if let Some(memory) = output.staging.try_take_of(most) {
+                memory
+            } else {
                 backlog.start_writing();
-                output.staging.take()
-            });
+                output.staging.take_of(most)?
+            };
             // A caller waits, so pages are taken in the size that is made faster.
             memory.populate();
             if !backlog.add(load.stage(memory, false)) {
                 lock(&feed).fail();
             }
         }
-    })?;
+    };
+    on_threads(output.threads(), || stage().inspect_err(|_| lock(&feed).fail()))?;
     Ok(())
+}
+
+/// How much staging memory a save takes: while memory is short, no more than a save that is waited for.
+#[derive(Default)]
+struct Growth {
+    asked: AtomicUsize,
+    short: AtomicBool,
+}
+
+impl Growth {
+    /// How many windows may be in memory.
+    fn windows_max(&self) -> usize {
+        if self.asked.fetch_add(1, Relaxed).is_multiple_of(LOOK_WINDOWS) {
+            self.short.store(is_short_of(LOOK_WINDOWS as u64 * WINDOW_BYTES), Relaxed);
+        }
+        if self.short.load(Relaxed) { WINDOWS_MAX } else { usize::MAX }
+    }
 }
 
 /// The writer's life.

@@ -1,8 +1,8 @@
 //! The checksums of a file, kept in its header.
 //!
 //! The metadata has a text `crc32c`: eight hexadecimal digits for the header, then eight for each
-//! tensor, in the order of their bytes. The header's own cover all of it, the length in front and
-//! the padding behind included, with those eight digits taken as zeros.
+//! tensor, in the order of their bytes, or for none of them. The header's own cover all of it, the
+//! length in front and the padding behind included, with those eight digits taken as zeros.
 //!
 //! Digits have a fixed width, so that the length of the header is known before the first byte of a
 //! tensor was read: the data can be written first, and the checksums cost no second pass.
@@ -21,7 +21,8 @@ pub const CHECKSUMS: &str = "crc32c";
 const MARK: &[u8] = b"\"crc32c\":\"";
 const DIGITS: usize = 8;
 
-/// The bytes of a header with checksums: those of the tensors, and its own over everything.
+/// The bytes of a header with checksums: those of the tensors, if any are given, and its own over
+/// everything.
 pub(super) fn seal(header: &mut Header, tensors: &[u32]) -> Result<Vec<u8>> {
     let mut text = "0".repeat(DIGITS);
     for checksum in tensors {
@@ -37,7 +38,8 @@ pub(super) fn seal(header: &mut Header, tensors: &[u32]) -> Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// The tensors' checksums, once the header's own was found right; `None` for a file without.
+/// The tensors' checksums, once the header's own was found right; `None` where only the header has
+/// one, or not even that.
 pub(super) fn unseal(header: &Header, bytes: &[u8]) -> Result<Option<Vec<u32>>> {
     let Some(text) = header.metadata.get(CHECKSUMS) else { return Ok(None) };
     let corrupt = |why: &str| {
@@ -54,10 +56,13 @@ pub(super) fn unseal(header: &Header, bytes: &[u8]) -> Result<Option<Vec<u32>>> 
     if of_header(bytes, at) != own {
         return Err(corrupt("the header's checksum is wrong"));
     }
-    if checksums.len() != header.tensors.len() {
-        return Err(corrupt("there is not one checksum for each tensor"));
+    if checksums.len() == header.tensors.len() {
+        return Ok(Some(checksums));
     }
-    Ok(Some(checksums))
+    if checksums.is_empty() {
+        return Ok(None);
+    }
+    Err(corrupt("there is not one checksum for each tensor"))
 }
 
 /// The number that is written so, and in no other way.

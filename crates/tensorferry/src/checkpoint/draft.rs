@@ -31,7 +31,8 @@ use rustix::io::Errno;
 
 use super::turn::Turn;
 use crate::error::{Error, Kind, Result};
-use crate::io::{Engine, File, Mode, Open, Priority};
+use crate::interrupt;
+use crate::io::{Engine, File, Mode, Open, Priority, promise};
 use crate::memory::{is_local, process_id};
 
 /// What a draft's name ends with.
@@ -46,7 +47,7 @@ const ATTEMPTS_MAX: u32 = 100;
 /// Links to one another that are followed to a file that does not exist: the kernel's own limit.
 const LINKS_MAX: u32 = 40;
 
-/// How long a save waits for the room of replaced files. A forked child would wait for threads that
+/// How long a save waits for the room of files that are gone. A forked child would wait for threads that
 /// it does not have.
 const FREEING_MAX: Duration = Duration::from_secs(10);
 
@@ -65,6 +66,8 @@ pub struct Draft {
     /// The file system can't say beforehand whether there is room.
     unreserved: bool,
     published: bool,
+    /// Of a draft that was not published: goes last of all that has it open.
+    doomed: Option<Doomed>,
 }
 
 impl Draft {
@@ -91,6 +94,7 @@ impl Draft {
                 turn,
                 unreserved: false,
                 published: false,
+                doomed: None,
             });
         }
         Err(Error::new(Kind::Io, "somebody keeps removing drafts").with("file", path.display()))
@@ -109,7 +113,7 @@ impl Draft {
     /// Reserves room, if need be after the files that earlier saves have replaced are gone.
     pub(super) fn reserve(&mut self, len: u64) -> Result<()> {
         let reserved = match self.file.reserve(len) {
-            Err(error) if error.kind() == Kind::OutOfSpace && wait_for_freed_room() => {
+            Err(error) if error.kind() == Kind::OutOfSpace && wait_for_freed_room()? => {
                 self.file.reserve(len)
             }
             reserved => reserved,
@@ -124,11 +128,11 @@ impl Draft {
         if durable || self.unreserved {
             self.engine.sync(&self.file, priority).wait()?;
         }
-        self.turn.wait();
+        self.turn.wait()?;
         // Before the rename: whoever can't be synced is not put in its place.
         let directory =
             if durable { Some(Directory::open(directory_of(&self.target))?) } else { None };
-        let _old = Replaced::hold(&self.target);
+        let _old = Doomed::hold(&self.target);
         fs::rename(&self.path, &self.target).map_err(|error| {
             Error::from_io(error, "can't put a saved file in its place")
                 .with("file", self.target.display())
@@ -138,26 +142,26 @@ impl Draft {
     }
 }
 
-/// The file that is being replaced, held so that its room is given back after the save, and on a
+/// A file that is being replaced or removed, held so that its room is given back after that, and on a
 /// thread that nobody waits for: for a large file on a disk that is told what is free, that takes
 /// as long as half of the save.
-struct Replaced(Option<OwnedFd>);
+struct Doomed(Option<OwnedFd>);
 
-impl Replaced {
-    fn hold(target: &Path) -> Self {
+impl Doomed {
+    fn hold(path: &Path) -> Self {
         let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let held = rustix::fs::open(target, flags, Permissions::empty());
+        let held = rustix::fs::open(path, flags, Permissions::empty());
         // Over a network, the client first gives a file that is open another name when one takes its
         // place, and for a moment nobody has this one.
         Self(held.ok().filter(|held| is_local(held)))
     }
 }
 
-/// Replaced files whose room is being given back.
+/// Files that are gone and whose room is being given back.
 static FREEING: Mutex<usize> = Mutex::new(0);
 static FREED: Condvar = Condvar::new();
 
-impl Drop for Replaced {
+impl Drop for Doomed {
     fn drop(&mut self) {
         let Some(old) = self.0.take() else { return };
         *FREEING.lock().unwrap_or_else(PoisonError::into_inner) += 1;
@@ -174,21 +178,22 @@ impl Drop for Replaced {
 }
 
 /// Waits until the room of all replaced files is given back; whether there was any.
-fn wait_for_freed_room() -> bool {
+fn wait_for_freed_room() -> Result<bool> {
     let mut freeing = FREEING.lock().unwrap_or_else(PoisonError::into_inner);
     let any = *freeing > 0;
     let deadline = Instant::now() + FREEING_MAX;
     while *freeing > 0 && Instant::now() < deadline {
-        let left = deadline.saturating_duration_since(Instant::now());
-        let waited = FREED.wait_timeout(freeing, left);
-        freeing = waited.unwrap_or_else(PoisonError::into_inner).0;
+        drop(FREED.wait_timeout(freeing, interrupt::INTERVAL));
+        interrupt::check()?;
+        freeing = FREEING.lock().unwrap_or_else(PoisonError::into_inner);
     }
-    any
+    Ok(any)
 }
 
 impl Drop for Draft {
     fn drop(&mut self) {
         if !self.published {
+            self.doomed = Some(Doomed::hold(&self.path));
             remove(&self.path);
         }
     }
@@ -372,14 +377,24 @@ impl<'a> Directory<'a> {
         })
     }
 
+    /// Waits for the disk on another thread: who waits here can be interrupted.
     fn sync(self) -> Result<()> {
-        match rustix::fs::fsync(self.1) {
+        let Self(path, directory) = self;
+        let directory = Arc::new(directory);
+        let (promise, pending) = promise();
+        let there = Arc::clone(&directory);
+        let sync = move || promise.fulfil(Ok(rustix::fs::fsync(&*there)));
+        let synced = match thread::Builder::new().name("ferry-sync".into()).spawn(sync) {
+            Ok(_) => pending.wait()?,
+            Err(_) => rustix::fs::fsync(&*directory),
+        };
+        match synced {
             // Some network file systems keep their directories synced and refuse to be asked.
             Ok(()) | Err(Errno::INVAL) => Ok(()),
             Err(errno) => {
                 let why = "the saved file is in its place, but its directory can't be synced: a \
                            power cut may bring the old one back";
-                Err(Error::from_errno(errno, why).with("directory", self.0.display()))
+                Err(Error::from_errno(errno, why).with("directory", path.display()))
             }
         }
     }

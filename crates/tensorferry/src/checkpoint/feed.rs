@@ -162,7 +162,7 @@ impl Writes {
                 return Ok(lease);
             }
             if !self.wait_for_oldest()? {
-                return Ok(pool.take());
+                return pool.take();
             }
         }
     }

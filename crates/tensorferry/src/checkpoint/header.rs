@@ -149,7 +149,9 @@ impl Header {
         let len = u64::from_le_bytes(first);
         let wrong = |kind, why: String| Err(Error::new(kind, why).with("field", "header length"));
         if len > HEADER_BYTES_MAX {
-            return wrong(Kind::Corrupt, format!("a header of {len} bytes is too long"));
+            let why =
+                format!("a damaged file, or no checkpoint: its header would have {len} bytes");
+            return wrong(Kind::Corrupt, why);
         }
         if len < 2 {
             return wrong(Kind::Corrupt, format!("a header of {len} bytes is too short"));

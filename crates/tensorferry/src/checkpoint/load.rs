@@ -9,6 +9,7 @@ use super::checksums::{CHECKSUMS, unseal};
 use super::glance::Glance;
 use super::header::{Header, Tensor};
 use super::loading::Loading;
+use super::recognise::{FIRST_BYTES as RECOGNISED_BYTES, by_content};
 use super::save::WINDOWS_MAX;
 use super::structure::{STRUCTURE, Structure};
 use super::tool::{Buffered, Direct, Reader, Tool};
@@ -16,6 +17,7 @@ use super::whole::{WHOLE_BYTES_MAX, memory_for};
 use super::window::{Segment, WINDOW_BYTES, Windows};
 use crate::codec::checksum::{Combiner, crc32c};
 use crate::error::{Error, Kind, Result};
+use crate::interrupt;
 use crate::io::{Engine, Priority};
 use crate::memory::{Block, Buffer, Mapped};
 use crate::trace;
@@ -23,7 +25,7 @@ use crate::trace;
 /// The first read of a file: holds the header of most.
 const FIRST_BYTES: u64 = 128 << 10;
 
-/// A file that is open for loading; what its header says is consistent and, if asked, verified.
+/// A file that is open for loading; what its header says is consistent and verified.
 pub struct Checkpoint {
     path: PathBuf,
     reader: Box<dyn Reader>,
@@ -48,7 +50,8 @@ pub struct Wanted {
 
 impl Checkpoint {
     /// Opens a file with this tool; with none, through the page cache if most of the file is there,
-    /// and otherwise around it. With `verify`, checksums are, where the file has them.
+    /// and otherwise around it. The header's checksum is verified where the file has one; `verify` says
+    /// whether those of tensors are when they are loaded.
     pub fn open(
         engine: &Arc<dyn Engine>,
         path: &Path,
@@ -65,11 +68,12 @@ impl Checkpoint {
         let (front, data_start, file_len) = read_front(&*reader).map_err(named)?;
         let bytes = &front[..data_start as usize];
         let header = Header::decode(&bytes[8..], file_len - data_start).map_err(named)?;
-        let checksums = if verify { unseal(&header, bytes).map_err(named)? } else { None };
+        // What the header says is the object, whatever is wanted of the data.
+        let checksums = unseal(&header, bytes).map_err(named)?;
         let structure = header.metadata.get(STRUCTURE);
         let structure = structure.map(|text| Structure::parse(text, &header)).transpose();
         let structure = structure.map_err(named)?;
-        if verify && checksums.is_none() && structure.as_ref().is_some_and(|s| s.checksum) {
+        if checksums.is_none() && structure.as_ref().is_some_and(|s| s.checksum) {
             let why = "the file was saved with checksums and has lost them";
             return Err(named(Error::new(Kind::Corrupt, why).with("field", CHECKSUMS)));
         }
@@ -81,7 +85,7 @@ impl Checkpoint {
             data_start,
             header_checksum: crc32c(bytes),
             front,
-            checksums,
+            checksums: if verify { checksums } else { None },
             structure,
         })
     }
@@ -101,7 +105,7 @@ impl Checkpoint {
         self.structure.as_ref()
     }
 
-    /// Whether there are checksums to verify.
+    /// Whether there are checksums of tensors to verify.
     pub fn has_checksums(&self) -> bool {
         self.checksums.is_some()
     }
@@ -153,6 +157,7 @@ impl Checkpoint {
                 let read = self.reader.read(offset, memory.into(), Priority::Waiting);
                 ahead.push_back((window, read));
             }
+            interrupt::check()?;
             let Some((window, read)) = ahead.pop_front() else { break };
             let block = read.wait()?;
             let mut rest = &*block;
@@ -214,6 +219,7 @@ fn read_front(reader: &dyn Reader) -> Result<(Block, u64, u64)> {
     let read = |len: u64| -> Result<Block> { Ok(reader.read_here(0, memory_for(len)?.into())?) };
     let first = if file_len <= WHOLE_BYTES_MAX { file_len } else { FIRST_BYTES };
     let front = read(first)?;
+    by_content(&front[..front.len().min(RECOGNISED_BYTES as usize)])?.refuse()?;
     let Some(length) = front.first_chunk::<8>() else {
         let why = format!("a file of {file_len} bytes is no checkpoint");
         return Err(Error::new(Kind::Truncated, why));

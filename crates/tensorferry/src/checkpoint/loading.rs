@@ -23,6 +23,7 @@ use super::extent::{EXTENT_BYTES, Extent, extents};
 use super::load::{Checkpoint, Wanted};
 use crate::codec::checksum::{Combiner, copy_and_crc32c, crc32c};
 use crate::error::{Error, Kind, Result};
+use crate::interrupt;
 use crate::io::{Pending, Priority};
 use crate::memory::{ALIGNMENT, Block, Buffer, Part, Parts, Pool};
 use crate::sync::{Mutex, lock};
@@ -49,12 +50,12 @@ pub(super) struct Loading<'a> {
 struct Place {
     /// Its memory; parts of it are with the engine.
     memory: Parts,
+    is_borrowed: bool,
     /// Checksums of its chunks, by where they start.
     checksums: Vec<(u64, u32, u64)>,
 }
 
-/// What one thread has under way. Reads are waited for, also when one of them has failed: they end in
-/// memory of the caller's, who may let go of it when a load has returned.
+/// What one thread has under way.
 #[derive(Default)]
 struct Ahead(VecDeque<Landing>);
 
@@ -63,13 +64,23 @@ struct Landing {
     extent: Extent,
     read: Pending<Block>,
     part: Option<Part>,
+    /// It ends in memory of the caller's, who may let go of that when a load has returned.
+    is_borrowed: bool,
+}
+
+impl Landing {
+    /// A read into the caller's memory is waited for, also when another one has failed or the caller was
+    /// interrupted; all others own their memory.
+    fn return_borrowed(&self) {
+        if self.is_borrowed {
+            self.read.see_out();
+        }
+    }
 }
 
 impl Drop for Ahead {
     fn drop(&mut self) {
-        for landing in self.0.drain(..) {
-            let _ = landing.read.wait();
-        }
+        self.0.iter().for_each(Landing::return_borrowed);
     }
 }
 
@@ -89,8 +100,10 @@ impl<'a> Loading<'a> {
         for index in order {
             let Some(Wanted { tensor, into }) = wanted[index].take() else { continue };
             loading.tensors.push(tensor);
+            let is_borrowed = into.is_some();
             let memory = Parts::new(memory_for(checkpoint, tensor, into)?);
-            loading.places.push(Mutex::new(Place { memory, checksums: Vec::new() }));
+            let place = Place { memory, is_borrowed, checksums: Vec::new() };
+            loading.places.push(Mutex::new(place));
         }
         let tensors: Vec<_> = loading.tensors.iter().map(|index| &all[*index]).collect();
         let extents = extents(&tensors, checkpoint.data_start());
@@ -152,7 +165,10 @@ impl<'a> Loading<'a> {
                 let Some(landing) = self.start_next(windows)? else { break };
                 ahead.0.push_back(landing);
             }
-            let Some(Landing { extent, read, part }) = ahead.0.pop_front() else { return Ok(()) };
+            interrupt::check()?;
+            let Some(landing) = ahead.0.pop_front() else { return Ok(()) };
+            landing.return_borrowed();
+            let Landing { extent, read, part, .. } = landing;
             self.take_in(&extent, &read.wait()?, part)?;
         }
     }
@@ -166,16 +182,21 @@ impl<'a> Loading<'a> {
         let (offset, len) =
             (self.checkpoint.data_start() + range.start, (range.end - range.start) as usize);
         let reader = self.checkpoint.reader();
-        let (memory, part) = match part {
+        let (memory, part, is_borrowed) = match part {
             Some(part) if !reader.is_direct() => {
                 let mut memory = Block::from(part);
                 memory.populate();
-                (memory, None)
+                (memory, None, self.is_borrowed(&extent))
             }
-            part => (window(windows, offset, len)?, part),
+            part => (window(windows, offset, len)?, part, false),
         };
         let read = reader.read(offset, memory, Priority::Waiting);
-        Ok(Some(Landing { extent, read, part }))
+        Ok(Some(Landing { extent, read, part, is_borrowed }))
+    }
+
+    /// Whether the place of a chunk is the caller's memory.
+    fn is_borrowed(&self, extent: &Extent) -> bool {
+        matches!(extent, Extent::Chunk { wanted, .. } if lock(&self.places[*wanted]).is_borrowed)
     }
 
     /// Verifies what was read and puts it where it belongs: into `part`, if it is not there.
@@ -234,7 +255,7 @@ impl<'a> Loading<'a> {
 fn window(windows: &Pool, offset: u64, len: usize) -> Result<Block> {
     let lead = offset as usize % ALIGNMENT;
     let lead = if lead + len <= windows.slot_len() { lead } else { 0 };
-    Block::from(windows.take()).narrow(lead..lead + len)
+    Block::from(windows.take()?).narrow(lead..lead + len)
 }
 
 /// Copies to where the bytes belong, and gives their checksum if it is asked for. Many pages are made at

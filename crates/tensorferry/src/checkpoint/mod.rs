@@ -14,8 +14,10 @@
 //!
 //! | room | what it knows |
 //! |---|---|
+//! | `recognise` | what a file is, by its first bytes |
 //! | `header`, `dtype` | what is in a file, and where; judges anybody's |
 //! | `structure` | the nested object; judges anybody's |
+//! | `index` | which files make up a checkpoint; judges anybody's |
 //! | `checksums` | CRC-32C of every tensor and of the header itself |
 //! | `window`, `extent` | what is written, and read, at once (pure) |
 //! | `whole` | small files, of which that is all |
@@ -58,8 +60,11 @@ mod extent;
 mod feed;
 mod glance;
 mod header;
+mod index;
+mod json;
 mod load;
 mod loading;
+mod recognise;
 mod save;
 mod structure;
 #[cfg(test)]
@@ -76,7 +81,9 @@ pub use draft::Draft;
 pub use feed::Source;
 pub use glance::{Glance, Stamp};
 pub use header::{DATA_ALIGNMENT, HEADER_BYTES_MAX, Header, METADATA, Tensor};
+pub use index::{INDEX_BYTES_MAX, INDEX_VERSION, Index, Kept, Ranks};
 pub use load::{Checkpoint, Wanted};
+pub use recognise::{Format, recognise};
 pub use save::{Options, Report, STAGING_BYTES, WINDOWS_MAX, save, staging};
 pub use structure::{
     Entries, Leaf, NESTING_MAX, Node, STRUCTURE, STRUCTURE_VERSION, Structure, Tree, View,

@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 
 use serde::Serialize;
 
-use super::checksums::{CHECKSUMS, seal};
+use super::checksums::seal;
 use super::draft::Draft;
 use super::feed::{Feed, Source, Staged, Writes};
 use super::header::{DATA_ALIGNMENT, Header};
@@ -26,6 +26,7 @@ use super::whole::{WHOLE_BYTES_MAX, memory_for};
 use super::window::{WINDOW_BYTES, Window};
 use crate::codec::checksum::Combiner;
 use crate::error::{Error, Kind, Result};
+use crate::interrupt;
 use crate::io::{Engine, Pending, Priority};
 use crate::memory::{Block, Buffer, Pool};
 use crate::sync::{Mutex, lock};
@@ -102,16 +103,6 @@ pub fn save(
     output.finish(staged, waited)
 }
 
-/// The bytes of a header, with these checksums or with none: those of a file that was loaded are not
-/// those of the one that is saved.
-fn encode(header: &mut Header, checksums: Option<Vec<u32>>) -> Result<Vec<u8>> {
-    if let Some(checksums) = checksums {
-        return seal(header, &checksums);
-    }
-    header.metadata.remove(CHECKSUMS);
-    header.encode()
-}
-
 fn windows_in(header: &Header) -> usize {
     header.data_len().div_ceil(WINDOW_BYTES) as usize
 }
@@ -148,8 +139,8 @@ impl Output {
             let why = "the staging memory's buffers are too small; make it with `staging`";
             return Err(Error::invalid(why).with("bytes", options.staging.slot_len()));
         }
-        let placeholder = options.checksum.then(|| vec![0; header.tensors.len()]);
-        let header_len = encode(&mut header, placeholder)?.len() as u64;
+        let placeholder = if options.checksum { vec![0; header.tensors.len()] } else { vec![] };
+        let header_len = seal(&mut header, &placeholder)?.len() as u64;
         let mut draft = Draft::create(engine, path, direct)?;
         draft.reserve(header_len + header.data_len())?;
         let windows = windows_in(&header);
@@ -195,6 +186,7 @@ impl Output {
     /// Stages and writes windows until there are none; how long the disk was waited for.
     fn write_all(&self, feed: &Mutex<Feed<'_>>, mut writes: Writes) -> Result<Duration> {
         loop {
+            interrupt::check()?;
             let load = lock(feed).next()?;
             let Some(load) = load else { return writes.finish() };
             let memory = writes.take(&self.staging)?;
@@ -248,8 +240,8 @@ impl Output {
 
     /// The bytes of the header, once the checksums of all windows are noted.
     fn seal(&mut self) -> Result<Vec<u8>> {
-        let checksums = self.checksum.then(|| self.tensor_checksums());
-        let bytes = encode(&mut self.header, checksums)?;
+        let checksums = if self.checksum { self.tensor_checksums() } else { vec![] };
+        let bytes = seal(&mut self.header, &checksums)?;
         if bytes.len() as u64 != self.header_len || !self.header_len.is_multiple_of(DATA_ALIGNMENT)
         {
             return Err(Error::new(Kind::Internal, "a header changed its length while saving"));

@@ -74,8 +74,12 @@ fn a_length_that_cannot_be_is_named() {
     for (len, file, kind, text) in [
         (0, 100, Kind::Corrupt, "a header of 0 bytes is too short"),
         (93, 100, Kind::Truncated, "the header has 93 bytes, the file only 100"),
-        (HEADER_BYTES_MAX + 1, u64::MAX, Kind::Corrupt, "a header of 100000001 bytes is too long"),
-        (u64::MAX, 100, Kind::Corrupt, "a header of 18446744073709551615 bytes is too long"),
+        (
+            HEADER_BYTES_MAX + 1,
+            u64::MAX,
+            Kind::Corrupt,
+            "a damaged file, or no checkpoint: its header would have 100000001 bytes",
+        ),
     ] {
         let error = Header::data_start(len.to_le_bytes(), file).unwrap_err();
         assert_eq!(error.kind(), kind);

@@ -13,6 +13,7 @@ use std::sync::{Condvar, LazyLock, Mutex, PoisonError};
 use std::thread::{self, ThreadId};
 
 use crate::error::{Error, Result};
+use crate::interrupt;
 use crate::memory::process_id;
 
 /// Everybody in line, by path, in the order of beginning. An entry lasts as long as its [`Turn`].
@@ -61,13 +62,16 @@ impl Turn {
         }
     }
 
-    /// Waits until nobody who began earlier is left.
-    pub fn wait(&self) {
+    /// Waits until nobody who began earlier is left; an error if the caller is interrupted before.
+    pub fn wait(&self) -> Result<()> {
         let mut lines = LINES.lock().unwrap_or_else(PoisonError::into_inner);
         let is_first = |line: &BTreeMap<u64, _>| line.keys().next() == Some(&self.number);
         while !is_first(&lines.waiting[&self.place]) {
-            lines = MOVED.wait(lines).unwrap_or_else(PoisonError::into_inner);
+            drop(MOVED.wait_timeout(lines, interrupt::INTERVAL));
+            interrupt::check()?;
+            lines = LINES.lock().unwrap_or_else(PoisonError::into_inner);
         }
+        Ok(())
     }
 }
 
@@ -88,6 +92,7 @@ impl Drop for Turn {
 #[cfg(not(loom))]
 mod tests {
     use super::*;
+    use crate::error::Kind;
 
     /// The second of another thread.
     fn two_turns(path: &str) -> [Turn; 2] {
@@ -100,14 +105,14 @@ mod tests {
         let order = Mutex::new(Vec::new());
         let [first, second] = two_turns("/a");
         let other = Turn::begin("/b".as_ref()).unwrap();
-        other.wait();
+        other.wait().unwrap();
         thread::scope(|scope| {
             scope.spawn(|| {
-                second.wait();
+                second.wait().unwrap();
                 order.lock().unwrap().push(2);
                 drop(second);
             });
-            first.wait();
+            first.wait().unwrap();
             order.lock().unwrap().push(1);
             drop(first);
         });
@@ -115,10 +120,17 @@ mod tests {
     }
 
     #[test]
+    fn a_caller_who_is_interrupted_waits_for_nobody() {
+        let [_first, second] = two_turns("/f");
+        let error = interrupt::heard(|| true, || second.wait()).unwrap_err();
+        assert_eq!(error.kind(), Kind::Closed);
+    }
+
+    #[test]
     fn whoever_gives_up_is_not_waited_for() {
         let [first, second] = two_turns("/c");
         drop(first);
-        second.wait();
+        second.wait().unwrap();
     }
 
     #[test]
@@ -130,6 +142,6 @@ mod tests {
         first.hand_over();
         let second = Turn::begin("/d".as_ref()).unwrap();
         drop(first);
-        second.wait();
+        second.wait().unwrap();
     }
 }

@@ -3,6 +3,7 @@
 mod crash;
 mod damage;
 mod faults;
+mod interrupt;
 mod load;
 mod place;
 mod save;

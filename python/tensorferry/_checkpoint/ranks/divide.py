@@ -35,15 +35,16 @@ def divide(flat: Flat, group: Group) -> Part:
     """Finds the part of ``group.rank``."""
     sharded: dict[str, int] = {}
     replicated: dict[str, int] = {}
-    views = _viewed(flat)
+    views, tied = _viewed(flat), _tied(flat)
     for stored in flat.stored:
         if isinstance(stored.source, bytes):
             # Bytes of Python are no tensor: each rank keeps its own, as it does shorter ones.
             continue
-        dim = group.dim(stored.name)
+        names = tied.get(stored.name, [stored.name])
+        dim = _one_dim(group, names)
         if dim is not None:
             sharded[stored.name] = _judged(stored, dim, views)
-        elif group.is_replicated(stored.name):
+        elif any(map(group.is_replicated, names)):
             replicated[stored.name] = stored.nbytes
     shares = share_out(replicated, group.world_size)
     here: list[Stored] = []
@@ -63,6 +64,26 @@ def divide(flat: Flat, group: Group) -> Part:
 def _viewed(flat: Flat) -> set[str]:
     """Stored tensors of which the object has views."""
     return {leaf["name"] for leaf in leaves(flat.object) if type(leaf) is dict and "shape" in leaf}
+
+
+def _tied(flat: Flat) -> dict[str, list[str]]:
+    """All names of tensors that are the same one, by each of these names."""
+    groups: dict[tuple[str, int], list[str]] = {}
+    for leaf in leaves(flat.object):
+        if type(leaf) is dict and "memory" in leaf:
+            groups.setdefault(("memory", leaf["memory"]), []).append(leaf["name"])
+        elif type(leaf) is dict and "object" in leaf:
+            groups.setdefault(("object", leaf["object"]), []).append(leaf["name"])
+    return {name: names for names in groups.values() for name in names}
+
+
+def _one_dim(group: Group, names: list[str]) -> int | None:
+    """Along which dimension a tensor of these names is cut: what is said of one is said of all."""
+    dims = {name: dim for name in names if (dim := group.dim(name)) is not None}
+    if len(set(dims.values())) > 1:
+        said = ", ".join(f"{name!r} along {dim}" for name, dim in dims.items())
+        raise InvalidInput(f"can't save one tensor as sharded in several ways: {said}")
+    return next(iter(dims.values()), None)
 
 
 def _judged(stored: Stored, dim: int, views: set[str]) -> int:

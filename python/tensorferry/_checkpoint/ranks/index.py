@@ -1,8 +1,8 @@
 """The index: which files make up a checkpoint, and which tensors are where.
 
-It is outside bytes. What comes out of ``parse`` is consistent in itself: files are plain names of
-files beside the index, one for each rank, and every tensor is of a known kind with ranks that exist
-and sizes that add up. What the files hold is compared when they are opened.
+It is outside bytes, and judged by the core before it comes here: files are plain names of files
+beside the index, one for each rank, every tensor is of a known kind with ranks that exist, and the
+checksum is right. What the files hold is compared when they are opened.
 """
 
 from __future__ import annotations
@@ -15,10 +15,9 @@ from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 from tensorferry import _lib
-from tensorferry._checkpoint.ranks.group import WORLD_SIZE_MAX
-from tensorferry._checkpoint.ranks.names import TOKEN, beside, is_plain, rank_file
+from tensorferry._checkpoint.ranks.names import beside, rank_file
 from tensorferry._checkpoint.ranks.split import chunk_sizes
-from tensorferry._checkpoint.recognise import recognise
+from tensorferry._checkpoint.recognise import is_index
 from tensorferry._checkpoint.tools import put
 from tensorferry._errors import (
     Corrupt,
@@ -29,7 +28,6 @@ from tensorferry._errors import (
     PermissionDenied,
     Unsupported,
 )
-from tensorferry._structure.flatten import DIMENSIONS_MAX
 
 VERSION = 1
 
@@ -105,7 +103,7 @@ class Index:
 
     def encoded(self) -> bytes:
         """The same, unless no reader would take it."""
-        raw = self.text().encode()
+        raw = _lib.seal_index(self.text())
         if len(raw) > INDEX_BYTES_MAX:
             what = f"the index of the checkpoint would have {len(raw)} bytes"
             hint = "save fewer tensors, or tensors with shorter names"
@@ -163,7 +161,7 @@ def existing(path: str) -> Index | None:
     try:
         # What can't be read may be an index all the same; to go on would be to guess.
         _beginning(path, 1)
-        found = read(path) if recognise(path) == "index" else None
+        found = read(path) if is_index(path) else None
     except (NotFound, Corrupt, Unsupported):
         return None
     return found if isinstance(found, Index) else None
@@ -212,81 +210,27 @@ def write(raw: bytes, path: str, *, durable: bool) -> None:
 
 
 def parse(raw: bytes) -> Index | WeightMap:
-    """Judges the bytes of an index."""
+    """Reads the bytes of an index; the core judges them."""
     if len(raw) > INDEX_BYTES_MAX:
         raise Corrupt(f"an index has at most {INDEX_BYTES_MAX} bytes")
-    try:
-        said = json.loads(raw, object_pairs_hook=_unique)
-    except (ValueError, RecursionError) as error:
-        raise Corrupt(f"the file is neither a checkpoint nor an index: {error}") from None
-    if type(said) is dict and "tensorferry_index" in said:
-        return _index(said)
-    if type(said) is dict and "weight_map" in said:
-        return _weight_map(said["weight_map"])
-    raise Corrupt("the file is JSON, but no index of a checkpoint")
+    _lib.judge_index(raw)
+    said = json.loads(raw)
+    if "tensorferry_index" not in said:
+        return WeightMap(said["weight_map"])
+    world_size = said["world_size"]
+    tensors = {name: _tensor(kept, world_size) for name, kept in said["tensors"].items()}
+    return Index(said["token"], said["generation"], said["files"], tensors)
 
 
-def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    made = dict(pairs)
-    if len(made) != len(pairs):
-        raise ValueError("a key stands twice")
-    return made
-
-
-def _index(said: dict[str, Any]) -> Index:
-    version = said["tensorferry_index"]
-    if type(version) is int and version > VERSION:
-        hint = f"in version {version} of its index; upgrade to load it"
-        raise Unsupported(f"the checkpoint was saved by a newer tensorferry, {hint}")
-    _check(type(version) is int and version >= 1, "its version is no positive integer")
-    token: Any = said.get("token")
-    _check(type(token) is str and TOKEN.fullmatch(token), "its token makes no sense")
-    generation: Any = said.get("generation")
-    _check(_is_count(generation), "its generation is no number")
-    files: Any = said.get("files")
-    _check(type(files) is list and files, "it names no files")
-    for name in files:
-        _check_file(name)
-    _check(len(set(files)) == len(files), "it names a file twice")
-    _check(len(files) <= WORLD_SIZE_MAX, "it names too many files")
-    _check(said.get("world_size") == len(files), "it does not name a file for each rank")
-    tensors: Any = said.get("tensors")
-    _check(type(tensors) is dict, "it has no tensors")
-    judged = {name: _tensor(name, tensor, len(files)) for name, tensor in tensors.items()}
-    return Index(token, generation, files, judged)
-
-
-def _tensor(name: str, said: Any, world_size: int) -> Tensor:
-    what = f"what it says of the tensor {name!r} makes no sense"
-    _check(type(said) is dict, what)
-    kind = said.get("kind")
+def _tensor(said: dict[str, Any], world_size: int) -> Tensor:
+    kind = said["kind"]
     if kind == "private":
-        ranks = _ranks(said, world_size, what)
-        equal, own = said.get("equal"), said.get("own", False)
-        _check(type(equal) is bool and type(own) is bool, what)
-        _check(not equal or len(ranks) == world_size, what)
-        return Private(ranks, equal, own)
-    dtype, shape = said.get("dtype"), said.get("shape")
-    _check(type(dtype) is str and type(shape) is list and all(map(_is_count, shape)), what)
-    _check(len(shape) <= DIMENSIONS_MAX, what)
+        ranks = said.get("ranks", ())
+        some = 0 < len(ranks) < world_size
+        return Private(ranks if some else range(world_size), said["equal"], said.get("own", False))
     if kind == "replicated":
-        rank = said.get("rank")
-        _check(_is_count(rank) and rank < world_size, what)
-        return Replicated(dtype, shape, rank)
-    dim = said.get("dim")
-    _check(kind == "sharded" and _is_count(dim) and dim < len(shape), what)
-    return Sharded(dtype, shape, dim)
-
-
-def _ranks(said: dict[str, Any], world_size: int, what: str) -> Sequence[int]:
-    """Those that have a private tensor: all, if none are named."""
-    if "ranks" not in said:
-        return range(world_size)
-    ranks = said["ranks"]
-    _check(type(ranks) is list and ranks, what)
-    _check(all(_is_count(rank) and rank < world_size for rank in ranks), what)
-    _check(ranks == sorted(set(ranks)), what)
-    return ranks if len(ranks) < world_size else range(world_size)
+        return Replicated(said["dtype"], said["shape"], said["rank"])
+    return Sharded(said["dtype"], said["shape"], said["dim"])
 
 
 def _said(tensor: Tensor, world_size: int) -> dict[str, Any]:
@@ -298,26 +242,6 @@ def _said(tensor: Tensor, world_size: int) -> dict[str, Any]:
     if isinstance(tensor, Replicated):
         return {"kind": "replicated", **said, "rank": tensor.rank}
     return {"kind": "sharded", **said, "dim": tensor.dim}
-
-
-def _weight_map(said: Any) -> WeightMap:
-    _check(type(said) is dict, "its weight_map is no object")
-    for name in said.values():
-        _check_file(name)
-    return WeightMap(said)
-
-
-def _check_file(name: Any) -> None:
-    _check(is_plain(name), f"{name!r} is no name of a file beside it")
-
-
-def _is_count(value: Any) -> bool:
-    return type(value) is int and 0 <= value < 1 << 63
-
-
-def _check(good: object, why: str) -> None:
-    if not good:
-        raise Corrupt(f"the index of the checkpoint is damaged: {why}")
 
 
 def shard_shape(tensor: Sharded, rank: int, world_size: int) -> list[int]:
@@ -345,7 +269,7 @@ def remove(files: Iterable[str], path: str) -> None:
 def replacing(path: str | os.PathLike[str]) -> Iterator[None]:
     """Around the save of a plain file: if that replaces an index, its files go with it."""
     real = os.path.realpath(path)
-    old = existing(real) if recognise(real) == "index" else None
+    old = existing(real) if is_index(real) else None
     yield
     remove_replaced(old, None, real)
 

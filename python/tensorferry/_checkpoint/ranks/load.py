@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from tensorferry._checkpoint.location import is_meta, placer
+from tensorferry._checkpoint.location import placer, without_data
 from tensorferry._checkpoint.opened import Opened, as_keys
 from tensorferry._checkpoint.ranks.index import (
     Index,
@@ -24,9 +24,10 @@ from tensorferry._checkpoint.ranks.index import (
 from tensorferry._checkpoint.ranks.names import beside
 from tensorferry._checkpoint.ranks.pieces import Cut, Fetch
 from tensorferry._checkpoint.ranks.words import open_part
-from tensorferry._checkpoint.recognise import recognise
+from tensorferry._checkpoint.recognise import is_index, recognise
 from tensorferry._checkpoint.tools import LoadOptions
 from tensorferry._errors import Corrupt, InvalidInput, NotFound
+from tensorferry._kinds import outside_of_transforms
 from tensorferry._structure import build, names, select
 
 ATTEMPTS_MAX = 3
@@ -50,9 +51,10 @@ def load(path: str, options: LoadOptions, *, rank: int, world_size: int) -> Any:
             return run.load(path, options)
         index = read(path)
         try:
-            if isinstance(index, WeightMap):
-                return _load_whole(path, index, options)
-            return _Loading(path, index, options, rank, world_size).object()
+            with outside_of_transforms():
+                if isinstance(index, WeightMap):
+                    return _load_whole(path, index, options)
+                return _Loading(path, index, options, rank, world_size).object()
         except NotFound:
             # A file that the index names is not there, or no longer.
             if attempt + 1 == ATTEMPTS_MAX or _unchanged(path, index):
@@ -61,11 +63,26 @@ def load(path: str, options: LoadOptions, *, rank: int, world_size: int) -> Any:
 
 
 def _unchanged(path: str, index: Index | WeightMap) -> bool:
-    return recognise(path) == "index" and read(path) == index
+    return is_index(path) and read(path) == index
 
 
-def _missing(path: str, index_path: str) -> NotFound:
+def missing(path: str, index_path: str) -> NotFound:
+    """An index names a file that is not there."""
     return NotFound(f"the checkpoint lacks a file: {path} (file: {index_path})")
+
+
+def check_tensor(part: Opened, rank: int, name: str, index: Index, path: str) -> None:
+    """Whether the file of a rank has of a tensor what the index says."""
+    tensor = index.tensors[name]
+    if isinstance(tensor, Private):
+        return
+    shape = tensor.shape
+    if isinstance(tensor, Sharded):
+        shape = shard_shape(tensor, rank, index.world_size)
+    number = part.numbers.get(name)
+    if number is None or part.tensors[number][1:3] != (tensor.dtype, shape):
+        what = f"the tensor {name!r} is not {tensor.dtype} {shape} in the file of rank {rank}"
+        raise Corrupt(f"{what}, as the index says (file: {path})")
 
 
 @dataclass(slots=True)
@@ -138,18 +155,7 @@ class _Loading:
         """Whether a file has of these tensors what the index says."""
         part = self.part(rank)
         for name in wanted:
-            tensor = self.index.tensors[name]
-            if not isinstance(tensor, Private):
-                self.check_one(part, rank, name, tensor)
-
-    def check_one(self, part: Opened, rank: int, name: str, tensor: Sharded | Replicated) -> None:
-        shape = tensor.shape
-        if isinstance(tensor, Sharded):
-            shape = shard_shape(tensor, rank, self.index.world_size)
-        number = part.numbers.get(name)
-        if number is None or part.tensors[number][1:3] != (tensor.dtype, shape):
-            what = f"the tensor {name!r} is not {tensor.dtype} {shape} in the file of rank {rank}"
-            raise self.corrupt(f"{what}, as the index says")
+            check_tensor(part, rank, name, self.index, self.path)
 
     def refuse_strays(self) -> None:
         """What rank 0 does not have would be lost."""
@@ -175,7 +181,7 @@ class _Loading:
         try:
             opened, _ = open_part(path, *saved, verify=self.options.verify)
         except NotFound:
-            raise _missing(path, self.path) from None
+            raise missing(path, self.path) from None
         if len(self.opened) < OPEN_MAX:
             self.opened[rank] = opened
         return opened
@@ -186,8 +192,11 @@ class _Loading:
 
 def _fetch(node: Any, options: LoadOptions) -> Fetch:
     """How the tensors of a tree are taken; arrays and long bytes always have their data."""
-    bare = names(node, tags=("tensor",)) if is_meta(options.map_location) else ()
-    return Fetch(mmap=options.mmap, verify=options.verify, bare=frozenset(bare))
+    device = without_data(options.map_location)
+    if device is None:
+        return Fetch(options.mmap, options.verify)
+    bare = frozenset(names(node, tags=("tensor",)))
+    return Fetch(options.mmap, options.verify, bare, device)
 
 
 def _load_whole(path: str, index: WeightMap, options: LoadOptions) -> Any:
@@ -204,7 +213,7 @@ def _load_whole(path: str, index: WeightMap, options: LoadOptions) -> Any:
         try:
             opened = Opened(file, verify=options.verify)
         except NotFound:
-            raise _missing(file, path) from None
+            raise missing(file, path) from None
         _check_names(opened, wanted)
         tensors |= fetch.whole(opened, wanted)
     return build(node, tensors.pop, placer(options.map_location))

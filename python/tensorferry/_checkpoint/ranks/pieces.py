@@ -61,12 +61,14 @@ class Fetch:
     mmap: bool
     verify: bool
     bare: frozenset[str] = frozenset()
-    """Tensors that are wanted without their bytes."""
+    """Tensors that are wanted without their bytes,"""
+    device: str = "meta"
+    """and where."""
 
     def whole(self, file: Opened, names: Sequence[str]) -> dict[str, torch.Tensor]:
         """Tensors as they are."""
         made = {
-            name: _empty(file, name, file.shape(name), "meta")
+            name: _empty(file, name, file.shape(name), self.device)
             for name in names
             if name in self.bare
         }
@@ -80,7 +82,7 @@ class Fetch:
         made when the first of their ranks comes."""
         for cut in cuts:
             if cut.name not in made and not self._is_part_of_a_mapping(cut):
-                device = "meta" if cut.name in self.bare else "cpu"
+                device = self.device if cut.name in self.bare else "cpu"
                 made[cut.name] = _empty(file, cut.name, cut.shape, device)
         filled = [cut for cut in cuts if cut.ranges and cut.name not in self.bare]
         if filled:

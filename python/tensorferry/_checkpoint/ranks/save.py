@@ -41,9 +41,7 @@ def save(
     obj: object,
     path: str,
     group: Group,
-    *,
-    durable: bool,
-    checksum: bool,
+    options: SaveOptions,
 ) -> SaveReport:
     """Saves this rank's part of a checkpoint, and the index if all other parts are there.
 
@@ -51,18 +49,17 @@ def save(
     """
     began = time.perf_counter()
     # A link stays one; all files lie beside what it leads to.
-    saving = _Saving(os.path.realpath(path), group, durable, checksum)
+    saving = _Saving(os.path.realpath(path), group, options)
     way = saving.together if together.can_talk(group) else saving.alone
     report = way(prepare, obj)
     return replace(report, seconds=time.perf_counter() - began)
 
 
 class _Saving:
-    def __init__(self, path: str, group: Group, durable: bool, checksum: bool) -> None:
+    def __init__(self, path: str, group: Group, options: SaveOptions) -> None:
         self.path = path
         self.group = group
-        self.durable = durable
-        self.checksum = checksum
+        self.options = options
 
     def together(self, prepare: Callable[[], Prepared], obj: object) -> SaveReport:
         """Every step is taken by all ranks, and the next one only if none has failed."""
@@ -99,16 +96,15 @@ class _Saving:
     def write(self, prepared: Prepared, obj: object, ticket: Ticket) -> SaveReport:
         """Writes this rank's file."""
         chooser, group = prepared
-        part = divide(flatten(obj), group)
+        part = divide(flatten(obj, self.options.ties), group)
         flat = part.with_words(
             token=ticket.token,
             rank=group.rank,
             world_size=group.world_size,
             begun=ticket.begun,
         )
-        options = SaveOptions(self.durable, self.checksum)
         file = beside(self.path, self.files(ticket)[group.rank])
-        return chooser.save_core(obj, flat, file, options)
+        return chooser.save_core(obj, flat, file, self.options)
 
     def all_there(self, ticket: Ticket) -> bool:
         """Whether the files of all ranks are there, and none is from before this process."""
@@ -153,7 +149,7 @@ class _Saving:
     def publish(self, made: Index, raw: bytes) -> None:
         """Puts the index in its place, and removes what it replaces."""
         old = index.existing(self.path)
-        index.write(raw, self.path, durable=self.durable)
+        index.write(raw, self.path, durable=self.options.durable)
         index.remove_replaced(old, made, self.path)
 
     def withdraw(self, ticket: Ticket) -> None:

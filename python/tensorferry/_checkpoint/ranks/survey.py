@@ -40,7 +40,7 @@ def _seen(opened: Opened, words: Words) -> dict[str, Seen]:
     """All tensors of a rank."""
     checksums: list[str | None] = [None] * len(opened.tensors)
     text = opened.metadata.get("crc32c")
-    if text is not None:
+    if text is not None and " " in text:
         # The first ones are the header's own.
         checksums = list(text.split(" ")[1:])
     replicated = set(words.replicated)

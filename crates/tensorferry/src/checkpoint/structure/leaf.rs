@@ -11,8 +11,12 @@ pub struct Leaf {
     pub itemsize: u64,
     /// How many elements in each dimension.
     pub shape: Vec<u64>,
-    /// Where they lie, if not one after the other from the first stored byte on.
+    /// Where they lie, if not one after the other from the first stored byte on; in the shared memory,
+    /// if there is one.
     pub view: Option<View>,
+    /// Leaves with the same number shared their memory, and do so again: those without a view are the
+    /// same tensor. Each is stored under its own name all the same.
+    pub memory: Option<u64>,
     /// Whether it was a parameter of a module.
     pub parameter: bool,
     /// Whether gradients were asked for.
@@ -23,7 +27,7 @@ pub struct Leaf {
     pub object: Option<u64>,
 }
 
-/// Where the elements of a leaf lie in its stored tensor. All of them lie inside of it.
+/// Where the elements of a leaf lie in its stored tensor, inside of it, or in shared memory.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct View {
     /// Elements from one to the next in each dimension.

@@ -8,11 +8,10 @@
 //! ```
 //!
 //! What comes out is consistent: every tag is known, containers are at most [`NESTING_MAX`] deep,
-//! no key stands twice, every name is a tensor of the header, and every view lies inside the bytes
-//! that are stored for it. Anything else is an error that says at which place of the object. Memory
+//! no key stands twice, every name is a tensor of the header, every view lies inside the bytes that
+//! are stored for it, and leaves that share memory have countable places in it. Anything else is an error that says at which place of the object. Memory
 //! is proportional to the text.
 
-mod json;
 mod judge;
 mod leaf;
 mod node;
@@ -26,13 +25,14 @@ pub use node::{Entries, Node};
 pub use tree::Tree;
 
 use super::header::Header;
+use super::json;
 use crate::error::Result;
 
 /// The name of the text in the header's metadata.
 pub const STRUCTURE: &str = "tensorferry";
 
-/// The version that is written, and the newest that is read.
-pub const STRUCTURE_VERSION: u64 = 1;
+/// The newest version that is read; what needs no newer one is written in an older.
+pub const STRUCTURE_VERSION: u64 = 2;
 
 /// Containers inside one another. JSON readers stop at 128 levels, and one of ours takes up to 3.
 pub const NESTING_MAX: usize = 40;
@@ -53,7 +53,7 @@ pub struct Structure {
 impl Structure {
     /// Reads a text and judges it against the header that it stands in.
     pub fn parse(text: &str, header: &Header) -> Result<Self> {
-        judge::structure(&json::read(text)?, header)
+        judge::structure(&json::read(text, "the structure of the object")?, header)
     }
 
     /// The object as an indented tree for people, in at most `lines_max` lines.

@@ -196,10 +196,62 @@ fn what_is_wrong_with_a_leaf_is_told_with_its_place() {
             r#"[{"tensor":{"name":"w","object":0}},{"tensor":{"name":"c","object":0}}]"#,
             "object 0 is described in two ways (at: [1])",
         ),
+        (
+            r#"[{"tensor":{"name":"w","memory":0}},{"tensor":{"name":"raw","memory":0}}]"#,
+            "memory 0 is described in two ways (at: [1])",
+        ),
+        (r#"{"array":{"name":"w","numpy":"<f4","memory":0}}"#, "fields that only tensors have"),
+        (r#"{"blob":{"name":"raw","memory":0}}"#, "bytes are not stored as one row of U8"),
     ] {
         let error = refused(node);
         assert!(error.contains(text), "{error} does not say {text}");
     }
+}
+
+#[test]
+fn places_in_shared_memory_are_countable_and_of_the_shape_that_is_stored() {
+    let leaf =
+        |name: &str, more: &str| format!(r#"{{"tensor":{{"name":"{name}",{more},"memory":3}}}}"#);
+    let place = |shape: &str, stride: &str, offset: u64| {
+        format!(
+            r#""dtype":"float32","itemsize":4,"shape":{shape},"stride":{stride},"offset":{offset}"#
+        )
+    };
+    let both = format!(
+        "[{},{}]",
+        leaf("w", &place("[2,3]", "[9,0]", 40)),
+        leaf("c", r#""dtype":"complex128","itemsize":16,"shape":[4],"stride":[1],"offset":16"#)
+    );
+    let Node::List(leaves) = parsed(&both) else { panic!() };
+    let Node::Tensor(w) = &leaves[0] else { panic!() };
+    assert_eq!((w.memory, w.name.as_str()), (Some(3), "w"));
+    assert_eq!(w.view, Some(View { stride: vec![9, 0], offset: 40 }), "far beyond what is stored");
+    for (more, why) in [
+        (place("[3,2]", "[2,1]", 0), "a tensor is not stored as its place in shared memory says"),
+        (place("[2,3]", "[3]", 0), "differ in length"),
+        (place("[2,3]", "[3,1]", 2), "begins at byte 2, inside an element"),
+        (place("[2,3]", "[9223372036854775807,1]", 0), "more bytes than can be counted"),
+        (place("[2,3]", "[2305843009213693951,1]", 0), "a tensor has no place in shared memory"),
+        (r#""shape":[2,3],"stride":[3,1],"offset":0"#.into(), "has no dtype"),
+        (place("[2,3]", "[3,1]", 0).replace('4', "8"), "a tensor is not stored as its place"),
+    ] {
+        let error = refused(&leaf("w", &more));
+        assert!(error.contains(why), "{error} does not say {why}");
+    }
+    let error = refused(&leaf("none", &place("[0,3]", "[3,1]", 0)));
+    assert!(error.contains("a tensor has no place in shared memory"), "{error}");
+    let mixed =
+        format!("[{},{}]", leaf("w", &place("[2,3]", "[3,1]", 0)), leaf("w", r#""grad":true"#));
+    assert!(refused(&mixed).contains("memory 3 is described in two ways"));
+}
+
+#[test]
+fn one_object_may_be_stored_under_several_names() {
+    let twice = r#"[{"tensor":{"name":"w","object":0}},{"tensor":{"name":"w2","object":0}}]"#;
+    let shape = vec![2, 3];
+    let tensors = ["w", "w2"].map(|name| (name.to_owned(), Dtype::F32, shape.clone()));
+    let header = Header::lay_out(tensors, BTreeMap::new()).unwrap();
+    Structure::parse(&with_object(twice), &header).unwrap();
 }
 
 #[test]
@@ -220,12 +272,12 @@ fn the_text_around_the_object_is_judged_and_unknown_keys_in_it_are_passed_over()
         assert_eq!(error.kind(), Kind::Corrupt);
         assert!(error.to_string().contains(why), "{error} does not say {why}");
     }
-    let newer = error(r#"{"version":2,"object":{"magic":1}}"#);
+    let newer = error(r#"{"version":3,"object":{"magic":1}}"#);
     assert_eq!(newer.kind(), Kind::Unsupported);
     assert_eq!(
         newer.to_string(),
-        "the object was saved by a newer tensorferry, in version 2 of its structure; upgrade to \
-         load it (known: 1)"
+        "the object was saved by a newer tensorferry, in version 3 of its structure; upgrade to \
+         load it (known: 2)"
     );
     let text = r#"{"later":{"x":[1]},"version":1,"tool":"torch","checksum":false,"object":null}"#;
     let structure = Structure::parse(text, &header()).unwrap();

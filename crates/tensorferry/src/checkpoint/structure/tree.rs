@@ -129,10 +129,14 @@ pub(super) fn shown(node: &Node) -> String {
 }
 
 fn tensor(what: &str, leaf: &Leaf) -> String {
-    let Leaf { name, dtype, shape, device, view, .. } = leaf;
+    let Leaf { name, dtype, shape, device, view, memory, .. } = leaf;
     let place = if device == "cpu" { String::new() } else { format!(" on {device}") };
-    let view = view.as_ref().map_or(String::new(), |_| format!(", a view of {}", escaped(name)));
-    format!("{what} {dtype} {shape:?}{place}{view}")
+    let tie = match (memory, view) {
+        (Some(memory), _) => format!(", in memory {memory}"),
+        (None, Some(_)) => format!(", a view of {}", escaped(name)),
+        (None, None) => String::new(),
+    };
+    format!("{what} {dtype} {shape:?}{place}{tie}")
 }
 
 fn listed(kind: &str, items: &[Node]) -> String {

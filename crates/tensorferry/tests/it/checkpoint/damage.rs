@@ -4,7 +4,7 @@
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 
-use tensorferry::checkpoint::{Checkpoint, Dtype, Wanted};
+use tensorferry::checkpoint::{Checkpoint, Dtype, Options, Wanted};
 use tensorferry::io::Config;
 use tensorferry::{Error, Kind, Result};
 
@@ -53,18 +53,47 @@ fn assert_is_told(error: &Error) {
 }
 
 #[test]
-fn every_byte_of_the_header_that_changes_is_noticed() {
+fn every_byte_of_the_header_that_changes_is_noticed_whether_or_not_tensors_are_verified() {
     let (setting, object) = saved();
     let data_start = setting.checkpoint().unwrap().data_start();
     for at in 0..data_start {
         for mask in [0x01, 0x20, 0x80] {
-            with_flipped(&setting, at, mask, || match load(&setting) {
-                Ok(()) => panic!("byte {at} ^ {mask:#x} was not noticed"),
-                Err(error) => assert_is_told(&error),
+            with_flipped(&setting, at, mask, || {
+                for verify in [true, false] {
+                    let path = setting.path();
+                    let opened = Checkpoint::open(&setting.engine, &path, None, verify);
+                    match opened.and_then(|opened| opened.load(all(&opened))) {
+                        Ok(_) => panic!("byte {at} ^ {mask:#x} was not noticed"),
+                        Err(error) => assert_is_told(&error),
+                    }
+                }
             });
         }
     }
     setting.assert_only(&object);
+}
+
+#[test]
+fn a_header_is_checked_also_where_tensors_have_no_checksums() {
+    let (setting, mut object) = (Setting::new(&Config::default()), object());
+    // The structure promises checksums of tensors.
+    object.header.metadata.clear();
+    object.save(&setting, &Options { checksum: false, ..quick() }).unwrap();
+    let checkpoint = setting.checkpoint().unwrap();
+    assert!(!checkpoint.has_checksums());
+    let (header, key) = (checkpoint.header(), "crc32c");
+    for at in 0..checkpoint.data_start() {
+        for bit in 0..8 {
+            with_flipped(&setting, at, 1 << bit, || match setting.checkpoint() {
+                Ok(changed) => {
+                    // The key itself: without it there is nothing to check, and nothing else changed.
+                    assert!(!changed.header().metadata.contains_key(key), "byte {at}, bit {bit}");
+                    assert_eq!(changed.header().tensors, header.tensors);
+                }
+                Err(error) => assert_is_told(&error),
+            });
+        }
+    }
 }
 
 #[test]

@@ -6,9 +6,8 @@
 
 use std::collections::HashSet;
 
-use super::leaf::{numbers, text};
 use crate::checkpoint::header::{DIMENSIONS_MAX, Header, Tensor, bytes_of};
-use crate::checkpoint::structure::json::Json;
+use crate::checkpoint::json::Json;
 use crate::dtype::Dtype;
 
 /// The tensors, or what is wrong with what is said of them.
@@ -26,7 +25,7 @@ fn tensor<'a>(json: &'a Json, known: &mut HashSet<&'a str>) -> Result<Tensor, St
     let Json::Array(said) = json else { return Err(wrong()) };
     let [name, dtype, shape] = said.as_slice() else { return Err(wrong()) };
     let (name, dtype, shape) =
-        (text(name).ok_or_else(wrong)?, text(dtype).ok_or_else(wrong)?, numbers(shape));
+        (name.text().ok_or_else(wrong)?, dtype.text().ok_or_else(wrong)?, shape.numbers());
     let shape = shape.ok_or_else(wrong)?;
     if !known.insert(name) {
         return Err(format!("the tensor {name:?} is elsewhere and here, or elsewhere twice"));

@@ -2,7 +2,7 @@
 
 use super::Judge;
 use crate::checkpoint::header::{DIMENSIONS_MAX, Tensor};
-use crate::checkpoint::structure::json::Json;
+use crate::checkpoint::json::Json;
 use crate::checkpoint::structure::leaf::{Leaf, View};
 use crate::checkpoint::structure::notation::{self, ITEMSIZE_MAX};
 use crate::dtype::Dtype;
@@ -16,8 +16,21 @@ impl<'a> Judge<'a> {
         let leaf = self.describe(tag, content).map_err(|why| self.wrong(why))?;
         if let Some(number) = leaf.object {
             let (known_tag, known) = self.objects.entry(number).or_insert((tag, leaf.clone()));
-            if *known_tag != tag || *known != leaf {
+            // One object may be stored under several names.
+            let same = Leaf { name: known.name.clone(), ..leaf.clone() };
+            if *known_tag != tag || *known != same {
                 return Err(self.wrong(format!("object {number} is described in two ways")));
+            }
+        }
+        if let Some(number) = leaf.memory {
+            let known = self.memories.entry(number).or_insert_with(|| leaf.clone());
+            let fits = match (&known.view, &leaf.view) {
+                (Some(_), Some(_)) => true,
+                (None, None) => (&known.dtype, &known.shape) == (&leaf.dtype, &leaf.shape),
+                _ => false,
+            };
+            if !fits {
+                return Err(self.wrong(format!("memory {number} is described in two ways")));
             }
         }
         Ok(leaf)
@@ -49,6 +62,7 @@ struct Said<'a> {
     grad: Option<bool>,
     device: Option<&'a str>,
     object: Option<u64>,
+    memory: Option<u64>,
 }
 
 impl<'a> Said<'a> {
@@ -62,17 +76,18 @@ impl<'a> Said<'a> {
         let mut name = None;
         for (key, value) in fields {
             match key.as_str() {
-                "name" => set(&mut name, key, text(value)),
-                "dtype" => set(&mut said.dtype, key, text(value)),
-                "numpy" => set(&mut said.numpy, key, text(value)),
-                "itemsize" => set(&mut said.itemsize, key, number(value)),
-                "shape" => set(&mut said.shape, key, numbers(value)),
-                "stride" => set(&mut said.stride, key, numbers(value)),
-                "offset" => set(&mut said.offset, key, number(value)),
-                "parameter" => set(&mut said.parameter, key, boolean(value)),
-                "grad" => set(&mut said.grad, key, boolean(value)),
-                "device" => set(&mut said.device, key, text(value)),
-                "object" => set(&mut said.object, key, number(value)),
+                "name" => set(&mut name, key, value.text()),
+                "dtype" => set(&mut said.dtype, key, value.text()),
+                "numpy" => set(&mut said.numpy, key, value.text()),
+                "itemsize" => set(&mut said.itemsize, key, value.number()),
+                "shape" => set(&mut said.shape, key, value.numbers()),
+                "stride" => set(&mut said.stride, key, value.numbers()),
+                "offset" => set(&mut said.offset, key, value.number()),
+                "parameter" => set(&mut said.parameter, key, value.boolean()),
+                "grad" => set(&mut said.grad, key, value.boolean()),
+                "device" => set(&mut said.device, key, value.text()),
+                "object" => set(&mut said.object, key, value.number()),
+                "memory" => set(&mut said.memory, key, value.number()),
                 _ => Err(format!("a tensor has the unknown field {key:?}")),
             }?;
         }
@@ -93,7 +108,12 @@ impl<'a> Said<'a> {
         let (shape, view) = match (&self.shape, &self.stride, self.offset) {
             (Some(shape), Some(stride), Some(offset)) => {
                 let view = View { stride: stride.clone(), offset };
-                check_view(&view, shape, itemsize, stored)?;
+                if self.memory.is_some() {
+                    check_place(&view, shape, itemsize, stored)?;
+                    self.dtype.ok_or("a place in shared memory has no dtype")?;
+                } else {
+                    check_view(&view, shape, itemsize, stored)?;
+                }
                 (shape.clone(), Some(view))
             }
             (None, None, None) if self.dtype.is_some() => (shape_of_bytes(stored, itemsize)?, None),
@@ -107,6 +127,7 @@ impl<'a> Said<'a> {
         let parameter = self.parameter.unwrap_or(false);
         Ok(Leaf {
             view,
+            memory: self.memory,
             parameter,
             grad: self.grad.unwrap_or(parameter),
             device: device.to_owned(),
@@ -116,7 +137,7 @@ impl<'a> Said<'a> {
 
     fn array(&self, stored: &Tensor) -> Judged<Leaf> {
         let view = self.shape.is_some() || self.stride.is_some() || self.offset.is_some();
-        let torch = self.dtype.is_some() || self.device.is_some();
+        let torch = self.dtype.is_some() || self.device.is_some() || self.memory.is_some();
         if view || torch || self.parameter.is_some() || self.grad.is_some() {
             return Err("an array has fields that only tensors have".into());
         }
@@ -156,6 +177,7 @@ impl<'a> Said<'a> {
             itemsize,
             shape,
             view: None,
+            memory: None,
             parameter: false,
             grad: false,
             device: "cpu".to_owned(),
@@ -180,6 +202,29 @@ fn shape_of_bytes(stored: &Tensor, itemsize: u64) -> Judged<Vec<u64>> {
 }
 
 fn check_view(view: &View, shape: &[u64], itemsize: u64, stored: &Tensor) -> Judged<()> {
+    let end = check_end(view, shape, itemsize)?;
+    let bytes = stored.range.end - stored.range.start;
+    if end > bytes {
+        return Err(format!("a view ends at byte {end}, {bytes} are stored"));
+    }
+    Ok(())
+}
+
+/// Of a leaf that is stored in order, and has its place in memory that it shares with others.
+fn check_place(view: &View, shape: &[u64], itemsize: u64, stored: &Tensor) -> Judged<()> {
+    let end = check_end(view, shape, itemsize)?;
+    let is_stored_so = stored.dtype.bytes() == itemsize && stored.shape == shape;
+    if !is_stored_so && !shape_of_bytes(stored, itemsize).is_ok_and(|stored| stored == shape) {
+        return Err("a tensor is not stored as its place in shared memory says".into());
+    }
+    if shape.contains(&0) || i64::try_from(end).is_err() {
+        return Err("a tensor has no place in shared memory".into());
+    }
+    Ok(())
+}
+
+/// The byte behind the last element.
+fn check_end(view: &View, shape: &[u64], itemsize: u64) -> Judged<u64> {
     if shape.len() != view.stride.len() || shape.len() > DIMENSIONS_MAX {
         return Err("shape and stride of a view differ in length, or are too long".into());
     }
@@ -187,12 +232,8 @@ fn check_view(view: &View, shape: &[u64], itemsize: u64, stored: &Tensor) -> Jud
         let offset = view.offset;
         return Err(format!("a view begins at byte {offset}, inside an element of {itemsize}"));
     }
-    let bytes = stored.range.end - stored.range.start;
-    match view.end(shape, itemsize) {
-        Some(end) if end <= bytes => Ok(()),
-        Some(end) => Err(format!("a view ends at byte {end}, {bytes} are stored")),
-        None => Err("a view has more bytes than can be counted".into()),
-    }
+    let end = view.end(shape, itemsize);
+    end.ok_or_else(|| "a view has more bytes than can be counted".into())
 }
 
 fn set<T>(field: &mut Option<T>, key: &str, value: Option<T>) -> Judged<()> {
@@ -201,20 +242,4 @@ fn set<T>(field: &mut Option<T>, key: &str, value: Option<T>) -> Judged<()> {
         None => Ok(()),
         Some(_) => Err(format!("the key {key:?} stands twice")),
     }
-}
-
-pub(super) fn text(json: &Json) -> Option<&str> {
-    if let Json::Text(text) = json { Some(text) } else { None }
-}
-
-fn boolean(json: &Json) -> Option<bool> {
-    if let Json::Bool(value) = json { Some(*value) } else { None }
-}
-
-fn number(json: &Json) -> Option<u64> {
-    if let Json::Int(value) = json { u64::try_from(*value).ok() } else { None }
-}
-
-pub(super) fn numbers(json: &Json) -> Option<Vec<u64>> {
-    if let Json::Array(items) = json { items.iter().map(number).collect() } else { None }
 }

@@ -10,11 +10,11 @@ mod path;
 use std::collections::{HashMap, HashSet};
 
 use self::path::{Path, Step};
-use super::json::Json;
 use super::leaf::Leaf;
 use super::node::{Entries, Node};
 use super::{NESTING_MAX, STRUCTURE_VERSION, Structure, notation};
 use crate::checkpoint::header::{Header, Tensor};
+use crate::checkpoint::json::Json;
 use crate::error::{Error, Kind, Result};
 
 /// Characters of a tool's name.
@@ -29,6 +29,7 @@ pub fn structure(json: &Json, header: &Header) -> Result<Structure> {
     let mut judge = Judge {
         tensors: by_name(&header.tensors).collect(),
         objects: HashMap::new(),
+        memories: HashMap::new(),
         path: Path::default(),
     };
     let Json::Object(fields) = json else {
@@ -59,6 +60,8 @@ struct Judge<'a> {
     tensors: HashMap<&'a str, &'a Tensor>,
     /// Leaves that are one object, with their tag, by their number.
     objects: HashMap<u64, (&'a str, Leaf)>,
+    /// The first leaf of each memory that several share, by its number.
+    memories: HashMap<u64, Leaf>,
     path: Path<'a>,
 }
 

@@ -20,10 +20,10 @@ pub enum Json {
     Object(Vec<(String, Self)>),
 }
 
-/// Reads a text whose integers all fit.
-pub fn read(text: &str) -> Result<Json> {
+/// Reads a text whose integers all fit; `what` it is, for errors.
+pub fn read(text: &str, what: &str) -> Result<Json> {
     let json = serde_json::from_str(text).map_err(|error| {
-        Error::new(Kind::Corrupt, "the structure of the object is not JSON").caused_by(error)
+        Error::new(Kind::Corrupt, format!("{what} is not JSON")).caused_by(error)
     })?;
     check_integers(text)?;
     Ok(json)
@@ -84,6 +84,24 @@ impl Json {
             Self::Array(_) => "an array",
             Self::Object(_) => "an object",
         }
+    }
+
+    pub fn text(&self) -> Option<&str> {
+        if let Self::Text(text) = self { Some(text) } else { None }
+    }
+
+    pub fn boolean(&self) -> Option<bool> {
+        if let Self::Bool(value) = self { Some(*value) } else { None }
+    }
+
+    /// An integer that is not negative.
+    pub fn number(&self) -> Option<u64> {
+        if let Self::Int(value) = self { u64::try_from(*value).ok() } else { None }
+    }
+
+    /// An array of such.
+    pub fn numbers(&self) -> Option<Vec<u64>> {
+        if let Self::Array(items) = self { items.iter().map(Self::number).collect() } else { None }
     }
 }
 
@@ -156,7 +174,7 @@ mod tests {
             "[-9223372036854775808, 1e30, 0, -1, -0.0, 1E-5]",
             r#"{"99999999999999999999": "a\"99999999999999999999\\"}"#,
         ] {
-            read(good).unwrap();
+            read(good, "it").unwrap();
         }
         for (bad, number) in [
             ("[1, 9223372036854775808]", "9223372036854775808"),
@@ -164,11 +182,11 @@ mod tests {
             ("[-0]", "-0"),
             ("100000000000000000000", "100000000000000000000"),
         ] {
-            let error = read(bad).unwrap_err();
+            let error = read(bad, "it").unwrap_err();
             assert_eq!(error.kind(), Kind::Corrupt);
             assert!(error.to_string().starts_with(&format!("{number} is no integer")), "{error}");
         }
-        let long = read(&"1".repeat(10_000)).unwrap_err();
+        let long = read(&"1".repeat(10_000), "it").unwrap_err();
         assert!(long.to_string().len() < 200, "{long}");
     }
 }
