@@ -7,7 +7,7 @@ use pyo3::buffer::PyBuffer;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyList, PyTuple};
 use tensorferry::data::batch::{Batch, Column, Content};
-use tensorferry::data::loader::{self, Crew, Fault, Mode};
+use tensorferry::data::loader::{self, Crew, Fault, Handed, Mode};
 use tensorferry::data::recipe::{self, Chain, Custom, Step};
 use tensorferry::data::sample::Layout;
 use tensorferry::data::source::{self, Label, Spec};
@@ -50,12 +50,13 @@ impl Source {
         self.0.name(index)
     }
 
-    /// The label of a sample: an int, a float or None.
+    /// The label of a sample: an int, a float, a bool or None.
     fn label<'py>(&self, py: Python<'py>, index: usize) -> PyResult<Bound<'py, PyAny>> {
         Ok(match self.0.label(index) {
             Label::None => py.None().into_bound(py),
             Label::Int(label) => label.into_pyobject(py)?.into_any(),
             Label::Float(label) => label.into_pyobject(py)?.into_any(),
+            Label::Bool(label) => label.into_pyobject(py)?.to_owned().into_any(),
         })
     }
 
@@ -64,7 +65,7 @@ impl Source {
     fn alone<'py>(&self, py: Python<'py>, index: u32) -> PyResult<Bound<'py, PyTuple>> {
         let source = Arc::clone(&self.0);
         let batch = guarded(py, move || {
-            let recipes = recipe::for_fields(source.fields(), &Chain::default())?;
+            let recipes = recipe::for_source(&*source, &Chain::default())?;
             loader::alone(source, recipes, index)
         })?;
         let (columns, labels) = (show_columns(py, batch.columns)?, show_labels(py, &batch.labels)?);
@@ -76,7 +77,12 @@ impl Source {
         self.0.classes().to_vec()
     }
 
-    /// What was left out of the list because it is damaged.
+    /// Whether samples come over a network, or as slowly.
+    fn is_remote(&self) -> bool {
+        self.0.is_remote()
+    }
+
+    /// What was found to be wrong when the list was made.
     fn warnings(&self) -> Vec<String> {
         self.0.warnings().to_vec()
     }
@@ -94,7 +100,8 @@ pub struct How {
     on_error: String,
     cache_policy: String,
     cache_bytes: u64,
-    cache_dir: Option<(PathBuf, u64)>,
+    /// Directory, bytes in it, and free bytes that are left to others.
+    cache_dir: Option<(PathBuf, u64, u64)>,
     decoded: bool,
 }
 
@@ -127,7 +134,7 @@ impl Loader {
         let source = Arc::clone(&source.0);
         guarded(py, move || {
             let chain = Chain::new(chain.into_iter().map(step).collect::<Result<Vec<_>>>()?);
-            let recipes = recipe::for_fields(source.fields(), &chain)?;
+            let recipes = recipe::for_source(&*source, &chain)?;
             let crew = crew(how.threads.parse()?, how.workers)?;
             loader::Loader::new(source, recipes, config(how)?, crew)
         })
@@ -174,7 +181,11 @@ fn config(how: How) -> Result<loader::Config> {
         cache: cache::Config {
             policy: how.cache_policy.parse()?,
             memory_bytes: how.cache_bytes,
-            disk: how.cache_dir,
+            disk: how.cache_dir.map(|(directory, bytes, leave_bytes)| cache::DiskConfig {
+                directory,
+                bytes,
+                leave_bytes,
+            }),
             decoded: how.decoded,
         },
     })
@@ -222,16 +233,16 @@ impl Run {
 
 #[pymethods]
 impl Run {
-    /// Asks for a batch of these samples.
-    fn submit(&self, py: Python<'_>, indices: Vec<u32>) -> PyResult<()> {
+    /// Asks for a batch of these samples or, if they stay apart, for a batch of each.
+    fn submit(&self, py: Python<'_>, indices: Vec<u32>, apart: bool) -> PyResult<()> {
         let run = self.open(py)?;
-        guarded(py, move || run.submit(&indices))
+        guarded(py, move || if apart { run.submit_apart(&indices) } else { run.submit(&indices) })
     }
 
-    /// The next batch: indices, labels, columns, bad samples, and seconds that threads spent on
-    /// storage, on preparing and in functions; `None` in place of the first three when all samples
-    /// were left out. `None` alone after `timeout` seconds. What is raised is wrong with the batch, or
-    /// the run is closed.
+    /// What became of the next submission: its batches, each with the number of its samples, labels
+    /// and columns; bad samples; and seconds that threads spent on storage, on preparing and in
+    /// functions. `None` after `timeout` seconds. What is raised is wrong with the submission, or the
+    /// run is closed.
     #[pyo3(signature = (timeout=None))]
     fn next<'py>(
         &self,
@@ -241,15 +252,12 @@ impl Run {
         let run = self.open(py)?;
         let asked = within(py, timeout, |limit| py.detach(|| run.next(Some(limit))).transpose())?;
         let Some(handed) = asked else { return Ok(None) };
-        let (batch, faults) = handed.map_err(|error| exception(py, &error))?;
+        let Handed { batches, faults, spent } = handed.map_err(|error| exception(py, &error))?;
+        let batches = batches.into_iter().map(|batch| show_batch(py, batch));
+        let batches = batches.collect::<PyResult<Vec<_>>>()?;
         let faults = PyList::new(py, faults.into_iter().map(fault))?;
-        let Some(Batch { indices, labels, columns, spent }) = batch else {
-            let nothing = (py.None(), py.None(), py.None(), faults, (0.0, 0.0, 0.0));
-            return nothing.into_pyobject(py).map(Some);
-        };
-        let (columns, labels) = (show_columns(py, columns)?, show_labels(py, &labels)?);
         let spent = (spent.storage, spent.prepare, spent.functions);
-        (indices, labels, columns, faults, spent).into_pyobject(py).map(Some)
+        (batches, faults, spent).into_pyobject(py).map(Some)
     }
 
     /// What the next batch waits for, for people.
@@ -267,6 +275,12 @@ impl Run {
             }
         });
     }
+}
+
+/// How many samples, their labels and columns.
+fn show_batch(py: Python<'_>, batch: Batch) -> PyResult<Bound<'_, PyTuple>> {
+    let (columns, labels) = (show_columns(py, batch.columns)?, show_labels(py, &batch.labels)?);
+    (batch.indices.len(), labels, columns).into_pyobject(py)
 }
 
 fn show_columns(py: Python<'_>, columns: Vec<Column>) -> PyResult<Vec<Bound<'_, PyTuple>>> {
@@ -294,20 +308,24 @@ fn show(py: Python<'_>, column: Column) -> PyResult<Bound<'_, PyTuple>> {
 
 /// The labels as memory, with their dtype; `None` when there are none.
 fn show_labels<'py>(py: Python<'py>, labels: &[Label]) -> PyResult<Option<Bound<'py, PyTuple>>> {
-    let (dtype, bytes) = match labels.first() {
+    let dtype = match labels.first() {
         None | Some(Label::None) => return Ok(None),
-        Some(Label::Int(_)) => ("I64", labels.iter().map(|label| int(*label)).collect::<Vec<_>>()),
-        Some(Label::Float(_)) => ("F64", labels.iter().map(|label| float(*label)).collect()),
+        Some(Label::Int(_)) => "I64",
+        Some(Label::Float(_)) => "F64",
+        Some(Label::Bool(_)) => "BOOL",
     };
-    let memory = Memory::copy_of(&bytes.concat()).map_err(|error| exception(py, &error))?;
+    let bytes: Vec<u8> = labels.iter().flat_map(|label| bytes_of(*label)).collect();
+    let memory = Memory::copy_of(&bytes).map_err(|error| exception(py, &error))?;
     let memory = Bound::new(py, Buffer::new(Block::from(memory)))?;
     Ok(Some((dtype, memory).into_pyobject(py)?))
 }
 
-fn int(label: Label) -> [u8; 8] {
-    if let Label::Int(label) = label { label.to_ne_bytes() } else { [0; 8] }
-}
-
-fn float(label: Label) -> [u8; 8] {
-    if let Label::Float(label) = label { label.to_ne_bytes() } else { [0; 8] }
+/// As they lie in a tensor.
+fn bytes_of(label: Label) -> Vec<u8> {
+    match label {
+        Label::None => Vec::new(),
+        Label::Int(label) => label.to_ne_bytes().into(),
+        Label::Float(label) => label.to_ne_bytes().into(),
+        Label::Bool(label) => vec![label.into()],
+    }
 }

@@ -22,7 +22,7 @@ import torch
 from torch.utils.data import DistributedSampler
 
 import tensorferry as ferry
-from tensorferry import _machine
+from tensorferry import _lib, _machine
 from tensorferry._data.core import REMOTE_THREADS, _cache_bytes
 from tensorferry._data.datasets import Throttled
 from tensorferry._data.late import DataTimeout
@@ -321,7 +321,7 @@ def test_a_bad_sample_is_raised_by_name_skipped_or_replaced(folder: Path, damage
     DAMAGES[damage](bad)
 
     def make(on_error: Any) -> ferry.DataLoader:
-        return ferry.DataLoader(dataset, 3, on_error=on_error, transform=TRAIN)
+        return ferry.DataLoader(dataset, 3, on_error=on_error, transform=TRAIN, seed=1)
 
     with pytest.raises(ferry.Error) as raised:
         list(make("raise"))
@@ -400,7 +400,7 @@ def test_closing_a_loader_wakes_the_thread_that_waits_for_a_batch(numbers: list[
 
 def test_what_is_kept_near_is_the_same_and_counted(folder: Path) -> None:
     def epochs(**options: Any) -> tuple[list[torch.Tensor], ferry.DataLoader]:
-        loader = ferry.DataLoader(ImageFolder(folder), 4, True, transform=TRAIN, **options)
+        loader = ferry.DataLoader(ImageFolder(folder), 4, True, transform=TRAIN, seed=1, **options)
         return [images for _ in range(3) for images, _ in loader], loader
 
     plain, _ = epochs(cache_limit=0)
@@ -408,7 +408,8 @@ def test_what_is_kept_near_is_the_same_and_counted(folder: Path) -> None:
         kept, loader = epochs(cache_limit="1GiB", **options)
         assert all(torch.equal(a, b) for a, b in zip(plain, kept, strict=True)), options
         hits = loader.stats().cache_hits
-        assert (hits["memory"], hits["backend"]) == (2 * len(loader.dataset), len(loader.dataset))
+        count = len(ImageFolder(folder))
+        assert (hits["memory"], hits["backend"]) == (2 * count, count)
 
 
 def test_an_ssd_takes_what_memory_does_not(numbers: list[str], tmp_path: Path) -> None:
@@ -486,19 +487,22 @@ def test_small_batches_of_a_remote_dataset_keep_its_threads_busy(numbers: list[s
 
 
 def test_the_cache_of_a_remote_dataset_keeps_to_the_container_and_is_shared(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    numbers: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    limit = tmp_path / "memory.max"
-    monkeypatch.setattr(_machine, "_LIMITS", (str(tmp_path / "none"), str(limit)))
+    monkeypatch.setattr(_lib, "headroom", lambda: (32 << 20, 8 << 20))
     monkeypatch.delenv("LOCAL_WORLD_SIZE", raising=False)
-    limit.write_text("8388608\n")
-    assert _machine.memory_bytes() == 8 << 20
-    assert _cache_bytes(None, is_remote=True) == 2 << 20
+
+    def cache_bytes(*, is_remote: bool = True, **options: Any) -> int:
+        loader = ferry.DataLoader(Files(numbers), **options)
+        return _cache_bytes(loader._options, is_remote=is_remote)
+
+    assert _machine.memory_bytes() == 32 << 20
+    assert cache_bytes() == 2 << 20
     monkeypatch.setenv("LOCAL_WORLD_SIZE", "4")
-    assert _cache_bytes(None, is_remote=True) == 1 << 19
-    assert _cache_bytes(7, is_remote=True) == 7
-    assert _cache_bytes(None, is_remote=False) == 0
-    limit.write_text("max\n")
+    assert cache_bytes() == 1 << 19
+    assert cache_bytes(cache_limit=7) == 7
+    assert cache_bytes(is_remote=False) == 0
+    monkeypatch.setattr(_lib, "headroom", lambda: None)
     assert _machine.memory_bytes() == os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
 
 

@@ -41,9 +41,23 @@ FOUR = {"batch_size": 4}
 
 ENGINES: dict[str, Callable[..., Engine]] = {
     "caller": lambda **o: _engine_of(ferry.DataLoader(Numbers(100), num_workers=0, **(FOUR | o))),
-    "threads": lambda **o: _engine_of(ferry.DataLoader(Numbers(100), num_workers=3, **(FOUR | o))),
-    "persistent": lambda **o: _engine_of(
-        ferry.DataLoader(Numbers(100), num_workers=3, persistent_workers=True, **(FOUR | o))
+    "threads": lambda **o: _engine_of(
+        ferry.DataLoader(Numbers(100), num_workers=3, workers="threads", **(FOUR | o))
+    ),
+    "persistent threads": lambda **o: _engine_of(
+        ferry.DataLoader(
+            Numbers(100),
+            num_workers=3,
+            workers="threads",
+            persistent_workers=True,
+            **(FOUR | o),
+        )
+    ),
+    "processes": lambda **o: _engine_of(
+        ferry.DataLoader(Numbers(100), num_workers=2, **(FOUR | o))
+    ),
+    "persistent processes": lambda **o: _engine_of(
+        ferry.DataLoader(Numbers(100), num_workers=2, persistent_workers=True, **(FOUR | o))
     ),
     "core": lambda **o: _engine_of(
         ferry.DataLoader(_stored_numbers(), num_workers=3, **(FOUR | o))
@@ -80,7 +94,9 @@ def test_batches_come_in_the_order_of_submission(engine: Engine) -> None:
     run.close()
 
 
-@pytest.mark.parametrize("make", [ENGINES[name] for name in ("caller", "threads", "core")])
+@pytest.mark.parametrize(
+    "make", [ENGINES[name] for name in ("caller", "threads", "processes", "core")]
+)
 @pytest.mark.parametrize("collate_fn", [None, lambda samples: torch.tensor(samples)])
 def test_batches_of_a_batch_sampler_are_whole(make: Callable[..., Engine], collate_fn: Any) -> None:
     batches = [[5, 3, 4], [7], [1, 2]]

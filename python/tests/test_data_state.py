@@ -25,6 +25,11 @@ from tensorferry._data import order
 LENGTH = 23
 
 
+def shuffled(length: int, seed: int, epoch: int) -> torch.Tensor:
+    """What ``DistributedSampler`` does."""
+    return order.shuffled(length, seed + epoch)
+
+
 def generator(seed: int = 4) -> torch.Generator:
     return torch.Generator().manual_seed(seed)
 
@@ -79,22 +84,29 @@ def stored(state: dict[str, Any]) -> Any:
     return json.loads(json.dumps(state))
 
 
-@pytest.mark.parametrize("workers", [None, 0, 2])
+WORKERS: dict[str, dict[str, Any]] = {
+    "caller": {},
+    "threads": {"workers": "threads", "num_workers": 2},
+    "processes": {"num_workers": 2},
+}
+
+
+@pytest.mark.parametrize("workers", WORKERS)
 @pytest.mark.parametrize("kind", MADE)
-def test_a_resumed_loader_yields_exactly_the_remaining_batches(
-    kind: str, workers: int | None
-) -> None:
-    whole = uninterrupted(kind, 3, num_workers=workers)
-    for taken in range(len(whole[1]) + 1):
+def test_a_resumed_loader_yields_exactly_the_remaining_batches(kind: str, workers: str) -> None:
+    options = WORKERS[workers]
+    whole = uninterrupted(kind, 3, **options)
+    # Processes take a while to start.
+    for taken in (1, len(whole[1])) if workers == "processes" else range(len(whole[1]) + 1):
         torch.manual_seed(1)
-        loader = MADE[kind](num_workers=workers)
+        loader = MADE[kind](**options)
         assert seen(loader) == whole[0]
         iteration = iter(loader)
         assert seen(itertools.islice(iteration, taken)) == whole[1][:taken]
         state, global_state = stored(loader.state_dict()), torch.random.get_rng_state()
 
         torch.manual_seed(99)
-        resumed = MADE[kind](num_workers=workers)
+        resumed = MADE[kind](**options)
         resumed.load_state_dict(state)
         torch.random.set_rng_state(global_state)  # As a checkpoint of a training run does.
         assert seen(resumed) == whole[1][taken:], taken
@@ -191,7 +203,7 @@ def test_another_world_size_reads_each_remaining_sample_once() -> None:
         if before == after or before * size * steps >= LENGTH:
             continue
         assert sorted(taken + rest) == list(range(LENGTH)), (before, after, size, steps)
-        assert sorted(taken) == sorted(order.seeded(LENGTH, 2, 0)[: len(taken)].tolist())
+        assert sorted(taken) == sorted(shuffled(LENGTH, 2, 0)[: len(taken)].tolist())
 
 
 def test_the_world_may_change_twice_in_one_epoch() -> None:
@@ -215,7 +227,7 @@ def test_the_next_epoch_after_a_change_is_whole_again() -> None:
     step(loaders, 1000)
     following = [flat(loader) for loader in loaders]
     assert {len(share) for share in following} == {8}
-    whole = order.seeded(LENGTH, 2, 1)
+    whole = shuffled(LENGTH, 2, 1)
     assert following[1] == order.share(whole, 1, 3).tolist()
 
 
@@ -301,18 +313,18 @@ def test_a_sampler_that_does_not_repeat_itself_is_found_out() -> None:
 
 
 def test_set_epoch_keeps_the_place_in_the_epoch_of_the_state_and_begins_any_other() -> None:
-    loader = ferry.DataLoader(Numbers(10), 4, True)
+    loader = ferry.DataLoader(Numbers(10), 4, True, seed=0)
     loader.set_epoch(3)
     next(iter(loader))
     state = loader.state_dict()
     assert state["epoch"] == 3
-    resumed = ferry.DataLoader(Numbers(10), 4, True)
+    resumed = ferry.DataLoader(Numbers(10), 4, True, seed=0)
     resumed.load_state_dict(state)
     resumed.set_epoch(3)
-    assert flat(resumed) == order.seeded(10, 0, 3).tolist()[4:]
+    assert flat(resumed) == shuffled(10, 0, 3).tolist()[4:]
     resumed.load_state_dict(state)
     resumed.set_epoch(4)
-    assert flat(resumed) == order.seeded(10, 0, 4).tolist()
+    assert flat(resumed) == shuffled(10, 0, 4).tolist()
 
 
 def test_batches_that_came_before_their_turn_do_not_come_again() -> None:
@@ -389,7 +401,10 @@ def test_a_state_of_another_loader_is_refused(
 @pytest.mark.parametrize(
     "change",
     [
-        {"version": 2},
+        {"version": 1},
+        {"places": 1},
+        {"drawn": "x"},
+        {"chance": None},
         {"epoch": -1},
         {"batches": "many"},
         {"base": None},

@@ -1,7 +1,8 @@
-"""Datasets in Python: threads that come, work and go."""
+"""``workers="threads"``: threads that come, work and go."""
 
 from __future__ import annotations
 
+import functools
 import gc
 import itertools
 import signal
@@ -14,6 +15,7 @@ from typing import Any, NamedTuple
 
 import pytest
 import torch
+from children import HANG_SECONDS, started
 from conftest import threads_of_loaders, wait_for_threads
 from data_cases import Numbers, flat, seen
 from torch.utils.data import DataLoader as TorchLoader
@@ -22,7 +24,9 @@ from torch.utils.data import Dataset, IterableDataset, TensorDataset
 import tensorferry as ferry
 from tensorferry.data import get_worker_info
 
-LIMIT_SECONDS = 60.0
+threaded = functools.partial(ferry.DataLoader, workers="threads")
+
+LIMIT_SECONDS = float(HANG_SECONDS)
 """A wait that lasts this long is a hang."""
 
 
@@ -54,15 +58,15 @@ def same(left: Any, right: Any) -> bool:
 @pytest.mark.parametrize("workers", [None, 0, 1, 5])
 def test_nested_samples_are_collated_as_torch_does(workers: int | None) -> None:
     for size in (1, 3, 10, None):
-        loader = ferry.DataLoader(Nested(), size, num_workers=workers)
+        loader = threaded(Nested(), size, num_workers=workers)
         assert same(list(loader), list(TorchLoader(Nested(), size)))
 
 
 @pytest.mark.parametrize("workers", [0, 2])
 def test_a_collate_function_of_the_users_is_used(workers: int) -> None:
-    loader = ferry.DataLoader(Numbers(5), 2, collate_fn=tuple, num_workers=workers)
+    loader = threaded(Numbers(5), 2, collate_fn=tuple, num_workers=workers)
     assert list(loader) == [(0, 1), (2, 3), (4,)]
-    single = ferry.DataLoader(Numbers(2), None, collate_fn=str, num_workers=workers)
+    single = threaded(Numbers(2), None, collate_fn=str, num_workers=workers)
     assert list(single) == ["0", "1"]
 
 
@@ -78,7 +82,7 @@ class Many(Numbers):
 
 def test_a_dataset_that_gets_many_is_asked_once_for_a_batch() -> None:
     dataset = Many(5)
-    assert seen(ferry.DataLoader(dataset, 2, num_workers=3)) == [[0, 10], [20, 30], [40]]
+    assert seen(threaded(dataset, 2, num_workers=3)) == [[0, 10], [20, 30], [40]]
     assert sorted(dataset.asked) == [[0, 1], [2, 3], [4]]
 
 
@@ -96,7 +100,7 @@ class Meeting(Numbers):
 
 @pytest.mark.parametrize("size", [1, 2, 8, 16])
 def test_all_threads_work_at_once_whatever_the_batch_size(size: int) -> None:
-    loader = ferry.DataLoader(Meeting(16, 2), size, num_workers=2)
+    loader = threaded(Meeting(16, 2), size, num_workers=2)
     assert flat(loader) == list(range(16))
 
 
@@ -108,7 +112,7 @@ def test_no_more_is_read_ahead_than_asked_for() -> None:
             asked.append(index)
             return index
 
-    loader = ferry.DataLoader(Noting(1000), 5, num_workers=2, prefetch_factor=3)
+    loader = threaded(Noting(1000), 5, num_workers=2, prefetch_factor=3)
     for taken, _ in enumerate(loader, 1):
         assert len(asked) <= 5 * (taken + 2 * 3)
         if taken == 20:
@@ -121,7 +125,7 @@ def test_batches_come_in_order_though_they_are_made_out_of_order() -> None:
             time.sleep(0.002 * (index % 3))
             return index
 
-    assert flat(ferry.DataLoader(Uneven(40), 3, num_workers=4)) == list(range(40))
+    assert flat(threaded(Uneven(40), 3, num_workers=4)) == list(range(40))
 
 
 def test_out_of_order_a_slow_batch_holds_nobody_up() -> None:
@@ -133,7 +137,7 @@ def test_out_of_order_a_slow_batch_holds_nobody_up() -> None:
                 assert opened.wait(LIMIT_SECONDS)
             return index
 
-    iteration = iter(ferry.DataLoader(Stuck(6), 1, num_workers=2, in_order=False))
+    iteration = iter(threaded(Stuck(6), 1, num_workers=2, in_order=False))
     first = [int(next(iteration)) for _ in range(5)]
     assert sorted(first) == [1, 2, 3, 4, 5]
     opened.set()
@@ -141,7 +145,7 @@ def test_out_of_order_a_slow_batch_holds_nobody_up() -> None:
 
 
 def test_threads_are_gone_after_the_end_a_break_and_an_exception() -> None:
-    loader = ferry.DataLoader(Numbers(100), 2, num_workers=3)
+    loader = threaded(Numbers(100), 2, num_workers=3)
     iteration = iter(loader)
     assert len(threads_of_loaders()) == 3
     for _ in iteration:
@@ -162,7 +166,7 @@ def test_threads_are_gone_after_the_end_a_break_and_an_exception() -> None:
 
 def test_threads_are_gone_when_loader_and_iterator_are_collected() -> None:
     for persistent in (False, True):
-        loader = ferry.DataLoader(Numbers(9), num_workers=2, persistent_workers=persistent)
+        loader = threaded(Numbers(9), num_workers=2, persistent_workers=persistent)
         iteration = iter(loader)
         next(iteration)
         del loader
@@ -179,7 +183,7 @@ def test_the_collector_waits_for_no_thread() -> None:
 
     class Nesting(Numbers):
         def __getitem__(self, index: int) -> int:
-            iteration = iter(ferry.DataLoader(Numbers(9), 2, num_workers=2))
+            iteration = iter(threaded(Numbers(9), 2, num_workers=2))
             next(iteration)
             ring: list[Any] = [iteration]
             ring.append(ring)
@@ -189,7 +193,7 @@ def test_the_collector_waits_for_no_thread() -> None:
     gc.set_threshold(5, 2, 2)
     try:
         for number in range(20):
-            loader = ferry.DataLoader(Nesting(8), 2, num_workers=2)
+            loader = threaded(Nesting(8), 2, num_workers=2)
             ring: list[Any] = [iter(loader)]
             ring.append(ring)
             assert len(seen(itertools.islice(loader, number % 4))) == number % 4
@@ -204,7 +208,7 @@ def test_persistent_workers_stay_between_epochs_and_others_do_not() -> None:
     made: list[int] = []
     for persistent, expected in ((False, 6), (True, 2)):
         made.clear()
-        loader = ferry.DataLoader(
+        loader = threaded(
             Numbers(8), num_workers=2, persistent_workers=persistent, worker_init_fn=made.append
         )
         for _ in range(3):
@@ -222,7 +226,7 @@ def test_a_closed_loader_says_so_also_to_one_who_waits() -> None:
             assert opened.wait(LIMIT_SECONDS)
             return index
 
-    loader = ferry.DataLoader(Stuck(4), num_workers=1)
+    loader = threaded(Stuck(4), num_workers=1)
     iteration = iter(loader)
     raised: list[BaseException] = []
 
@@ -251,18 +255,18 @@ def test_loaders_work_side_by_side_and_inside_one_another() -> None:
             return 4
 
         def __getitem__(self, index: int) -> int:
-            return sum(flat(ferry.DataLoader(Numbers(index + 1), 2, num_workers=2)))
+            return sum(flat(threaded(Numbers(index + 1), 2, num_workers=2)))
 
-    assert flat(ferry.DataLoader(Outer(), 2, num_workers=2)) == [0, 1, 3, 6]
-    loader = ferry.DataLoader(Numbers(20), 3, num_workers=2, persistent_workers=True)
-    others = [ferry.DataLoader(Numbers(20), 3, num_workers=2) for _ in range(3)]
+    assert flat(threaded(Outer(), 2, num_workers=2)) == [0, 1, 3, 6]
+    loader = threaded(Numbers(20), 3, num_workers=2, persistent_workers=True)
+    others = [threaded(Numbers(20), 3, num_workers=2) for _ in range(3)]
     for batches in zip(loader, loader, *others, strict=True):
         assert all(torch.equal(batch, batches[0]) for batch in batches)
 
 
 def test_several_threads_may_each_iterate() -> None:
     results: list[list[int]] = []
-    loader = ferry.DataLoader(Numbers(50), 4, num_workers=2)
+    loader = threaded(Numbers(50), 4, num_workers=2)
     threads = [
         threading.Thread(target=lambda: results.append(flat(loader)), name=f"user-{number}")
         for number in range(4)
@@ -285,7 +289,7 @@ def test_a_worker_knows_who_it_is() -> None:
             return super().__getitem__(index)
 
     dataset = Asking(8, 2)
-    loader = ferry.DataLoader(dataset, 2, num_workers=2, generator=torch.Generator().manual_seed(3))
+    loader = threaded(dataset, 2, num_workers=2, generator=torch.Generator().manual_seed(3))
     flat(loader)
     base = torch.empty((), dtype=torch.int64).random_(generator=torch.Generator().manual_seed(3))
     assert sorted(infos) == [0, 1]
@@ -315,14 +319,14 @@ def test_pinning_without_an_accelerator_warns_once_and_yields(
     monkeypatch.setattr(torch.accelerator, "is_available", lambda: False)
     monkeypatch.setattr(pin, "_warned", False)
     with pytest.warns(UserWarning, match="no accelerator"):
-        loader = ferry.DataLoader(Numbers(3), pin_memory=True, num_workers=workers)
+        loader = threaded(Numbers(3), pin_memory=True, num_workers=workers)
     assert flat(loader) == [0, 1, 2]
-    assert flat(ferry.DataLoader(Numbers(3), pin_memory=True)) == [0, 1, 2]
+    assert flat(threaded(Numbers(3), pin_memory=True)) == [0, 1, 2]
 
 
 def test_tensors_are_handed_over_not_copied() -> None:
     kept = torch.arange(6.0)
-    loader = ferry.DataLoader(TensorDataset(kept), None, num_workers=2, collate_fn=lambda s: s[0])
+    loader = threaded(TensorDataset(kept), None, num_workers=2, collate_fn=lambda s: s[0])
     assert {batch.untyped_storage().data_ptr() for batch in loader} == {
         kept.untyped_storage().data_ptr()
     }
@@ -341,7 +345,7 @@ class Slow(IterableDataset[int]):
 
 def test_an_iterable_that_is_left_is_closed() -> None:
     dataset = Slow()
-    for batch in ferry.DataLoader(dataset, 4):
+    for batch in threaded(dataset, 4):
         assert batch.tolist() == [0, 1, 2, 3]
         break
     gc.collect()
@@ -360,7 +364,9 @@ def run(code: str, **options: Any) -> subprocess.CompletedProcess[str]:
 
 PREAMBLE = """
 import os, sys, time, threading
+import functools
 import tensorferry as ferry
+threaded = functools.partial(ferry.DataLoader, workers="threads")
 class Numbers:
     def __len__(self): return 40
     def __getitem__(self, index): return index
@@ -372,7 +378,7 @@ def test_a_forked_child_iterates_anew_and_is_told_so_in_an_iteration_of_its_pare
     persistent: bool,
 ) -> None:
     code = f"""{PREAMBLE}
-loader = ferry.DataLoader(Numbers(), 4, num_workers=2, persistent_workers={persistent})
+loader = threaded(Numbers(), 4, num_workers=2, persistent_workers={persistent})
 iteration = iter(loader)
 next(iteration)
 pid = os.fork()
@@ -398,7 +404,7 @@ def test_a_loader_works_in_a_worker_process_of_torchs() -> None:
     code = f"""{PREAMBLE}
 import torch.utils.data
 class Outer(Numbers):
-    def __init__(self): self.inner = ferry.DataLoader(Numbers(), 10, num_workers=2)
+    def __init__(self): self.inner = threaded(Numbers(), 10, num_workers=2)
     def __len__(self): return 4
     def __getitem__(self, index): return sum(batch.sum() for batch in self.inner)
 outer = Outer()
@@ -412,7 +418,7 @@ print([int(each) for each in torch.utils.data.DataLoader(outer, num_workers=2)])
 def test_the_interpreter_leaves_in_mid_epoch_without_a_word() -> None:
     for workers in (1, 4):
         code = f"""{PREAMBLE}
-loader = ferry.DataLoader(Numbers(), 4, num_workers={workers}, persistent_workers=True)
+loader = threaded(Numbers(), 4, num_workers={workers}, persistent_workers=True)
 iteration = iter(loader)
 print(next(iteration).tolist())
 """
@@ -423,26 +429,27 @@ print(next(iteration).tolist())
 
 def test_control_c_gets_through_while_waiting_for_a_batch() -> None:
     code = f"""{PREAMBLE}
+over = threading.Event()
 class Stuck(Numbers):
     def __getitem__(self, index):
         if index == 4:
             print("waiting", flush=True)
-            time.sleep(4)
+            over.wait({LIMIT_SECONDS})
         return index
 try:
-    for batch in ferry.DataLoader(Stuck(), 4, num_workers=1):
+    for batch in threaded(Stuck(), 4, num_workers=1):
         pass
 except KeyboardInterrupt:
     print("interrupted", flush=True)
+    over.set()
 """
-    process = subprocess.Popen(
-        [sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    )
-    assert process.stdout is not None
-    assert process.stdout.readline().strip() == "waiting"
-    time.sleep(0.3)  # Until the main thread waits too; earlier is no failure either.
-    process.send_signal(signal.SIGINT)
-    out, err = process.communicate(timeout=LIMIT_SECONDS)
+    command = (sys.executable, "-c", code)
+    with started(*command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline().strip() == "waiting"
+        time.sleep(0.3)  # Until the main thread waits too; earlier is no failure either.
+        process.send_signal(signal.SIGINT)
+        out, err = process.communicate(timeout=LIMIT_SECONDS)
     assert (out.strip(), err) == ("interrupted", "")
 
 
@@ -453,7 +460,7 @@ def test_importing_the_loader_does_not_import_torch() -> None:
 
 def test_growth_is_bounded_over_many_epochs() -> None:
     """Neither threads nor iterators nor places in the order are kept."""
-    loader = ferry.DataLoader(Numbers(50), 5, sampler=range(50), num_workers=2)
+    loader = threaded(Numbers(50), 5, sampler=range(50), num_workers=2)
     flat(loader)
     gc.collect()
     before = len(gc.get_objects())
@@ -490,14 +497,14 @@ def test_progress_is_one_line_that_says_how_it_goes() -> None:
 def test_progress_keeps_silent_unless_there_is_a_terminal_or_it_is_forced(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    flat(ferry.DataLoader(Numbers(4), 2, progress=True))
+    flat(threaded(Numbers(4), 2, progress=True))
     assert capsys.readouterr().err == ""
-    flat(ferry.DataLoader(Numbers(4), 2, progress="force"))
+    flat(threaded(Numbers(4), 2, progress="force"))
     assert "epoch 0: 2/2 batches" in capsys.readouterr().err
 
 
 def test_stats_count_what_was_yielded_and_print_well() -> None:
-    loader = ferry.DataLoader(Numbers(10), 4, num_workers=2)
+    loader = threaded(Numbers(10), 4, num_workers=2)
     assert loader.stats().batches == 0
     flat(loader)
     for _ in loader:
@@ -514,7 +521,7 @@ def test_stats_count_what_was_yielded_and_print_well() -> None:
 def test_hidden_helpers_do_not_keep_batches_alive() -> None:
     import weakref
 
-    loader = ferry.DataLoader(Numbers(6), 2, num_workers=2)
+    loader = threaded(Numbers(6), 2, num_workers=2)
     made: list[Callable[[], Any]] = []
     for batch in loader:
         made.append(weakref.ref(batch))

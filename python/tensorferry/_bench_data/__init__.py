@@ -3,7 +3,7 @@
 Private. How it is run and what it tells is in :mod:`tensorferry._bench`::
 
     pictures  files to load               loaders   ours and the rivals', as users write them
-    scale     how much of everything      images  arrays  slow  consumers: the workloads
+    scale     how much of everything      images  arrays  slow  consumers  beside: the workloads
 
 What is the same for all contestants: each lives in a process of its own; a turn makes a new loader
 and closes it; the files are in the page cache; a batch is float32 in torch tensors, and nobody

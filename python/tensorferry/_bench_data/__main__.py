@@ -7,7 +7,7 @@ from tensorferry._bench_data.scale import SCALES
 
 SUITE = Suite(
     "tensorferry._bench_data",
-    ("images", "arrays", "slow", "consumers"),
+    ("images", "arrays", "slow", "consumers", "beside"),
     SCALES,
     ("torch", "torchvision", "pillow", "numpy", "spdl", "webdataset", "dali", "tensorferry"),
 )

@@ -111,6 +111,7 @@ def opened(root: str, request: dict[str, Any]) -> Any:
         Throttled(ImageFolder(root), LINK_BYTES_PER_SECOND, latency),
         int(request["batch"]),
         shuffle=True,
+        seed=0,
         num_workers=int(request["workers"]),
         transform=chain,
         cache_limit=0,

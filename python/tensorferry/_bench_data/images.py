@@ -11,7 +11,7 @@ from tensorferry._bench.bench import Bench
 from tensorferry._bench.cases import case
 from tensorferry._bench.contest import Entry, Measures, hold
 from tensorferry._bench.table import Measure, Table
-from tensorferry._bench.usage import Peak, cpu_seconds, pss
+from tensorferry._bench.usage import Peak, cpu_seconds, memory_bytes
 from tensorferry._bench_data import pictures
 from tensorferry._bench_data.loaders import LOADERS, SIDE, Loader
 from tensorferry._bench_data.scale import Images, Scale
@@ -113,7 +113,7 @@ def turn(request: dict[str, Any]) -> dict[str, Any]:
 def memory(request: dict[str, Any]) -> dict[str, Any]:
     """Epochs, with an eye on memory."""
     import_all(request)
-    imports = pss()
+    imports = memory_bytes()
     with Peak() as peak:
         loader = opened(request)
         sizes = []

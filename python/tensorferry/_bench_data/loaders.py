@@ -52,6 +52,7 @@ class Ferry:
             ImageFolder(root),
             batch,
             shuffle=True,
+            seed=0,
             num_workers=WORKERS,
             transform=chain,
             cache_limit=0,

@@ -65,6 +65,17 @@ class Consumers:
 
 
 @dataclass(frozen=True)
+class Beside:
+    """A loader of small arrays, and a checkpoint that is saved meanwhile."""
+
+    samples: int = 8000
+    sample_bytes: int = 150_000
+    state_bytes: int = 3_200_000_000
+    batch: int = 32
+    rounds: int = 3
+
+
+@dataclass(frozen=True)
 class Scale:
     """All workloads."""
 
@@ -72,6 +83,7 @@ class Scale:
     arrays: Arrays
     slow: Slow
     consumers: Consumers
+    beside: Beside
 
 
 SCALES = {
@@ -80,18 +92,21 @@ SCALES = {
         Arrays((40_000,), (1, 2), 160_000, rounds=1, epochs=1),
         Slow(8, 20_000, 3, 2_000_000, batch=2),
         Consumers((96, 64), (32, 32), 2, 2, 4, 1),
+        Beside(32, 20_000, 4_000_000, 4, rounds=1),
     ),
     "quick": Scale(
         Images(128, rounds=5, memory_epochs=20),
         Arrays(rounds=5),
         Slow(64, 1_500_000, 4),
         Consumers(rounds=5),
+        Beside(4000, state_bytes=1_600_000_000),
     ),
     "full": Scale(
         Images(1024, rounds=7, timed=32, memory_epochs=20, memory_batches=8),
         Arrays(epoch_bytes=480_000_000, rounds=7, epochs=3),
         Slow(200, 2_000_000, 6),
         Consumers(distinct=64, batches=40, rounds=7),
+        Beside(rounds=7),
     ),
 }
 """By the name given to ``--set``; the smallest is for tests."""

@@ -107,6 +107,7 @@ def slow_run(request: dict[str, Any]) -> dict[str, Any]:
         Throttled(Files(paths), int(request["bytes_per_second"])),
         int(request["batch"]),
         shuffle=True,
+        seed=0,
         num_workers=2,
         cache_limit=int(request["cache_bytes"]),
         cache_policy=request["policy"],

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from typing import Any, get_args
 
 from tensorferry._data.engine import OnError
@@ -12,11 +13,12 @@ from tensorferry._lib import parse_size
 POLICIES = ("lru", "never-evict", "nopfs", "lobster", "belady")
 
 WORKERS_DEFAULT_MAX = 8
-"""Threads by default, at most; Python code in more would mostly wait for its turn."""
+"""Threads by default, at most."""
 
 
 CHOICES: dict[str, tuple[object, ...]] = {
     "on_error": get_args(OnError),
+    "workers": (None, "processes", "threads"),
     "cache_policy": POLICIES,
     "cache": ("raw", "decoded"),
     "threads": ("auto", "static"),
@@ -34,26 +36,31 @@ def check_choices(**chosen: object) -> None:
             raise InvalidInput(f"{name} should be one of {told}, but got {name}={value!r}")
 
 
-def check_numbers(batch_size: int | None, seed: int, max_pixels: int | None) -> None:
+def check_numbers(batch_size: int | None, seed: int | None, max_pixels: int | None) -> None:
     """Arguments that are numbers, or None."""
     if batch_size is not None and (type(batch_size) is not int or batch_size < 1):
         what = "batch_size should be a positive integer value"
         raise InvalidInput(f"{what}, but got batch_size={batch_size!r}")
-    if type(seed) is not int:
-        raise InvalidInput(f"seed should be an integer value, but got seed={seed!r}")
+    if seed is not None and type(seed) is not int:
+        raise InvalidInput(f"seed should be an integer value or None, but got seed={seed!r}")
     if max_pixels is not None and (type(max_pixels) is not int or max_pixels < 1):
         what = "max_pixels should be a positive integer value or None"
         raise InvalidInput(f"{what}, but got max_pixels={max_pixels!r}")
 
 
-def workers(asked: int | None) -> int:
-    """The number of threads."""
+def workers(asked: int | None, *, are_threads: bool) -> int:
+    """The number of workers: by default as many threads as there are processors, no processes."""
     if asked is None:
-        return max(1, min(len(os.sched_getaffinity(0)), WORKERS_DEFAULT_MAX))
+        return threads_default() if are_threads else 0
     if type(asked) is not int or asked < 0:
-        what = f"num_workers should be a non-negative number, not {asked!r}"
+        what = f"num_workers option should be non-negative, not {asked!r}"
         raise InvalidInput(f"{what}; num_workers=0 loads in the calling thread")
     return asked
+
+
+def threads_default() -> int:
+    """Threads where the user says nothing."""
+    return max(1, min(len(os.sched_getaffinity(0)), WORKERS_DEFAULT_MAX))
 
 
 def check_workers(num_workers: int, timeout: float, persistent: bool) -> None:
@@ -67,18 +74,77 @@ def check_workers(num_workers: int, timeout: float, persistent: bool) -> None:
         raise InvalidInput("persistent_workers option needs num_workers > 0")
 
 
-def prefetch(factor: int | None, num_workers: int) -> int | None:
+def prefetch(factor: int | None, num_workers: int, *, are_processes: bool) -> int | None:
     """Batches ahead for each worker."""
     if num_workers == 0:
-        if factor not in (None, 2):
+        if factor is not None:
             what = f"prefetch_factor={factor!r} needs num_workers > 0"
             raise InvalidInput(f"{what}; without workers nothing is loaded ahead")
         return None
     if factor is None:
         return 2
     if type(factor) is not int or factor < 0:
-        raise InvalidInput(f"prefetch_factor should be a non-negative number, not {factor!r}")
+        raise InvalidInput(f"prefetch_factor option should be non-negative, not {factor!r}")
+    if factor == 0 and are_processes:
+        raise InvalidInput(
+            "prefetch_factor=0 leaves worker processes without work; it is 1 or more"
+        )
     return factor
+
+
+def check_own(dataset: object, workers: str | None) -> None:
+    """What one of our own datasets can't do."""
+    if workers == "processes":
+        what = f"a {type(dataset).__name__} is read by threads of the core, not by processes"
+        raise InvalidInput(f"{what}; leave workers= out, num_workers= says how many threads")
+
+
+def check_kind(dataset: object, own: Mapping[str, Any]) -> None:
+    """What our own datasets alone understand, asked of a dataset in Python."""
+    kind = type(dataset).__name__
+    for name, value in own.items():
+        if value != OWN[name]:
+            ours = "ImageFolder, TarShards and Files, which the core reads and prepares"
+            what = f"{name}= is for {ours}; {HOW.get(name, 'it has no effect on')} this {kind}"
+            raise InvalidInput(what)
+
+
+OWN: dict[str, Any] = {
+    "transform": None,
+    "cache_limit": "auto",
+    "cache_policy": "belady",
+    "cache": "raw",
+    "cache_dir": None,
+    "cache_dir_limit": "auto",
+    "threads": "auto",
+    "storage_options": None,
+    "max_pixels": None,
+}
+"""Arguments for our own datasets, and what they are if nothing is said."""
+
+HOW = {
+    "transform": "give a transform of its own to",
+    "cache_limit": "nothing is kept near of",
+    "cache_policy": "nothing is kept near of",
+    "cache": "nothing is kept near of",
+    "cache_dir": "nothing is kept near of",
+    "cache_dir_limit": "nothing is kept near of",
+    "threads": 'num_workers= and workers="threads" say how many threads there are for',
+    "storage_options": "settings of a store belong into",
+    "max_pixels": "pictures are decoded by",
+}
+
+
+def check_dataset(dataset: object) -> None:
+    """What no loader of ours can read."""
+    from torch.utils.data import IterableDataset, IterDataPipe, MapDataPipe
+
+    kind = type(dataset).__name__
+    if isinstance(dataset, IterDataPipe | MapDataPipe):
+        what = f"{kind} is a datapipe, which torch's own DataLoader alone shuffles and divides"
+        raise InvalidInput(f"{what}; use that, or make it an IterableDataset")
+    if not isinstance(dataset, IterableDataset) and not hasattr(dataset, "__getitem__"):
+        raise InvalidInput(f"a dataset has __getitem__ or is an IterableDataset; {kind} is not")
 
 
 def place(
@@ -116,6 +182,15 @@ def _distributed() -> tuple[int, int]:
 def cache_bytes(limit: str | int) -> int | None:
     """A limit in bytes; None: whatever suits the machine."""
     return None if limit == "auto" else parse_size(limit)
+
+
+def cache_dir_bytes(directory: str | None, limit: str | int) -> int | None:
+    """The same for what is kept in a directory."""
+    bytes_max = cache_bytes(limit)
+    if directory is None and bytes_max is not None:
+        what = f"cache_dir_limit={limit!r} bounds what is kept in cache_dir"
+        raise InvalidInput(f"{what}; give that too, or cache_limit to bound the memory")
+    return bytes_max
 
 
 def check_iterable(shuffle: Any, sampler: Any, batch_sampler: Any, on_error: str) -> None:

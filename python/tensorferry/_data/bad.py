@@ -1,15 +1,19 @@
 """Samples that can't be read, and what stands in for them.
 
-The rules, the same for every engine. ``raise``: the error names the sample's index. ``skip``: it is
-left out; its batch is smaller, and a batch of nothing but bad samples is left out too.
-``substitute``: another sample takes its place, number ``substitute(seed, epoch, index, 0, n)`` of
-the ``n`` in the dataset, or if that one is bad ``(.., 1, n)``, and so on, ``SUBSTITUTES_MAX`` times
-at most; then it raises. Nothing of this depends on timing.
+The rules, the same for every engine. ``raise``: the error names the sample's index. ``substitute``:
+another sample takes its place, the first of ``substitutes(seed, epoch, index, n)`` that can be
+read; if none can, it raises. ``skip``: it is left out, its batch is smaller; in a batch of nothing
+but bad samples each is substituted, and those without a good substitute are left out; if nothing is
+left, it raises.
+
+So each batch of the order is yielded or raised, whatever is bad: ranks get as many as ``len`` says.
+A dataset of no more than ``SUBSTITUTES_MAX + 1`` samples raises only if all of it is bad. Nothing
+of this depends on timing or on another rank.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -26,16 +30,29 @@ REASON_CHARS_MAX = 200
 _WORD = (1 << 64) - 1
 
 
-def substitute(seed: int, epoch: int, index: int, attempt: int, length: int) -> int:
-    """Which sample to try in place of a bad one.
+def substitutes(seed: int, epoch: int, index: int, length: int) -> Iterator[int]:
+    """Which samples to try in place of a bad one, of ``length`` in the dataset: others, each once.
 
-    The four numbers go one after the other, modulo 2**64, through splitmix64: ``h = mix(h ^ x)``,
-    from ``h = 0``; the answer is ``h % length``.
+    The others are counted from the one behind the bad one. Attempt ``k`` is the one with number
+    ``hash(seed, epoch, index, k)``, modulo how many there are, or the next that was not tried. The
+    hash sends its numbers one after the other, modulo 2**64, through splitmix64: ``h = mix(h ^ x)``
+    from ``h = 0``.
     """
+    others = length - 1
+    tried: list[int] = []
+    for attempt in range(min(SUBSTITUTES_MAX, others)):
+        place = _hash(seed, epoch, index, attempt) % others
+        while place in tried:
+            place = (place + 1) % others
+        tried.append(place)
+        yield (index + 1 + place) % length
+
+
+def _hash(*numbers: int) -> int:
     mixed = 0
-    for number in (seed, epoch, index, attempt):
+    for number in numbers:
         mixed = _mix(mixed ^ (number & _WORD))
-    return mixed % length
+    return mixed
 
 
 def _mix(x: int) -> int:

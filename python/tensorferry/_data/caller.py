@@ -1,4 +1,4 @@
-"""The engine without threads (``num_workers=0``): samples are got when a batch is asked for, by the
+"""The engine without workers (``num_workers=0``): batches are made when they are asked for, by the
 thread that asks."""
 
 from __future__ import annotations
@@ -7,23 +7,23 @@ from collections import deque
 from collections.abc import Sequence
 from typing import Any
 
-from tensorferry._data.engine import Batch, EngineStats
-from tensorferry._data.fetch import Fetcher, Job
+from tensorferry._data.engine import FRESH, Batch, EngineStats, Resume
+from tensorferry._data.reader import Readable, Reader
 from tensorferry._errors import Closed
 
 
 class CallerEngine:
-    """Map-style datasets in the caller's thread."""
+    """Datasets in Python, in the caller's thread."""
 
-    def __init__(self, fetcher: Fetcher) -> None:
-        self._fetcher = fetcher
+    def __init__(self, readable: Readable) -> None:
+        self._readable = readable
         self._closed = False
 
-    def begin(self, epoch: int, *, seed: int, base_seed: int) -> CallerRun:
+    def begin(self, epoch: int, *, seed: int, base_seed: int, resume: Resume = FRESH) -> CallerRun:
         """Starts an epoch."""
         if self._closed:
             raise Closed("this DataLoader is closed")
-        return CallerRun(self._fetcher, epoch)
+        return CallerRun(self._readable.open(epoch, resume.places[0] if resume.places else None))
 
     def stats(self) -> EngineStats:
         """Nothing to tell."""
@@ -37,28 +37,25 @@ class CallerEngine:
 class CallerRun:
     """One epoch of it."""
 
-    def __init__(self, fetcher: Fetcher, epoch: int) -> None:
-        self._fetcher = fetcher
-        self._epoch = epoch
-        self._submitted: deque[tuple[int, Sequence[Any]]] = deque()
-        self._count = 0
+    def __init__(self, reader: Reader) -> None:
+        self._reader = reader
+        self._submitted: deque[Sequence[Any]] = deque()
+        self._taken = 0
         self._closed = False
 
     def submit(self, indices: Sequence[Any]) -> None:
         """Remembers what is wanted."""
-        self._submitted.append((self._count, indices))
-        self._count += 1
+        self._submitted.append(indices)
 
     def next(self, timeout: float | None) -> Batch:
         """Gets it."""
         if self._closed:
             raise Closed("this iteration was closed; iterate over the DataLoader again")
-        number, indices = self._submitted.popleft()
-        batches: list[Batch] = []
-        job = Job(number, indices, self._epoch, self._fetcher, lambda: False, batches.append)
-        for piece in job.pieces(1):
-            piece.work()
-        return batches.pop()
+        number, self._taken = self._taken, self._taken + 1
+        batch = self._reader.read(number, self._submitted.popleft())
+        if batch.ended:
+            raise StopIteration
+        return batch
 
     def close(self) -> None:
         """Forgets what is wanted."""

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 
 from tensorferry._errors import InvalidInput
+from tensorferry._kinds import resolved
 from tensorferry._structure.dtypes import BY_NAME, OF_TORCH
 
 
@@ -15,7 +16,12 @@ def call(
     function: Callable[[torch.Tensor], Any], dtype: str, shape: Sequence[int], memory: Any
 ) -> tuple[str, list[int], bytes]:
     """Calls it with a tensor of this memory; what its result is made of."""
-    result = torch.as_tensor(function(tensor(dtype, shape, memory)))
+    result = function(tensor(dtype, shape, memory))
+    if not isinstance(result, torch.Tensor):
+        result = torch.as_tensor(result)
+    result, why = resolved(result)
+    if why is not None:
+        raise InvalidInput(f"the function gave {why}")
     result = result.detach().cpu().contiguous()
     if result.dtype not in OF_TORCH:
         raise InvalidInput(f"the function gave a tensor of {result.dtype}, which has no place here")

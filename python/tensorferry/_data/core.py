@@ -6,20 +6,20 @@ import json
 import os
 import time
 import weakref
-from collections import defaultdict, deque
+from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import torch
 
 from tensorferry import _lib, _machine
+from tensorferry._data.arguments import threads_default
 from tensorferry._data.bad import BadSample
 from tensorferry._data.calls import tensor
-from tensorferry._data.engine import Batch, EngineStats, Options, Run, Stage
+from tensorferry._data.engine import FRESH, Batch, EngineStats, Options, Resume, Run, Stage
 from tensorferry._data.late import DataTimeout
 from tensorferry._data.transforms import Transform, check
-from tensorferry._errors import Closed, Error, InvalidInput
+from tensorferry._errors import Closed, Error, InvalidInput, NotFound
 from tensorferry._structure.dtypes import BY_NAME
 
 LOAD_AHEAD_BYTES = 256 << 20
@@ -35,8 +35,9 @@ CACHE_SHARE = 4
 """A remote dataset's cache takes this part of the free memory, unless told otherwise; the processes
 of a job on one machine share it."""
 
-ALL_SUBMITTED = 1 << 32
-"""As a bound on what is prepared ahead: none but that on what is submitted."""
+DISK_SHARE = 2
+"""A cache on an SSD takes this part of the free disk, unless told otherwise; so do all caches
+there together."""
 
 PLAIN = {
     "seed": 0,
@@ -60,28 +61,30 @@ SPENT: tuple[Stage, ...] = ("storage", "decode", "python")
 class Core:
     """Hands indices to the core's threads, and makes tensors of what comes back."""
 
-    def __init__(self, source: _lib.Source, options: Options, *, is_remote: bool) -> None:
+    def __init__(self, source: _lib.Source, options: Options) -> None:
         if options.storage_options:
             what = "storage_options= belongs to the dataset that opens the store"
             raise InvalidInput(f"{what}: ImageFolder(root, storage_options=...)")
-        self._source, self._options, self._is_remote = source, options, is_remote
+        self._source, self._options = source, options
+        self._is_remote = source.is_remote()
         self._orders: Sequence[torch.Tensor] = ()
         self._runs: weakref.WeakSet[CoreRun] = weakref.WeakSet()
         self._is_closed = False
         self._process = os.getpid()
+        self._seed = options.seed
         self._loader = self._make()
 
     def _make(self) -> _lib.Loader:
         options = self._options
         steps = _steps(options.transform, options.max_pixels)
         how = {
-            "seed": options.seed % (1 << 64),
+            "seed": self._seed % (1 << 64),
             "prepare_ahead": _prepare_ahead(options),
             "workers": self._workers(),
             "threads": options.threads,
             "on_error": options.on_error,
             "cache_policy": options.cache_policy,
-            "cache_bytes": _cache_bytes(options.cache_limit, is_remote=self._is_remote),
+            "cache_bytes": _cache_bytes(options, is_remote=self._is_remote),
             "cache_dir": _cache_dir(options),
             "decoded": options.cache == "decoded",
         }
@@ -93,12 +96,14 @@ class Core:
         more = REMOTE_THREADS if self._is_remote and not options.workers_given else 0
         return max(1, options.num_workers) + more
 
-    def begin(self, epoch: int, *, seed: int, base_seed: int) -> Run:
+    def begin(self, epoch: int, *, seed: int, base_seed: int, resume: Resume = FRESH) -> Run:
         """Starts an epoch; in a forked child, with threads of its own."""
         if self._is_closed:
             raise Closed("this DataLoader is closed")
-        if self._process != os.getpid():
-            self._process, self._loader = os.getpid(), self._make()
+        if (self._process, self._seed) != (os.getpid(), seed):
+            # A seed that is drawn is known when the first epoch begins.
+            self._process, self._seed = os.getpid(), seed
+            self._loader = self._make()
         if self._loader.caches():
             self._loader.foresee(epoch, [order.contiguous().numpy() for order in self._orders])
         run = CoreRun(self._loader.begin(epoch), epoch, self._options)
@@ -147,87 +152,63 @@ class Core:
             run.close()
 
 
-@dataclass(slots=True)
-class _Asked:
-    """A batch of the user's on its way."""
-
-    parts: int = 0
-    """Batches of the core that are still to come for it."""
-    error: BaseException | None = None
-
-
 class CoreRun:
     """One epoch."""
 
     def __init__(self, run: _lib.Run, epoch: int, options: Options) -> None:
         self._run, self._epoch, self._options = run, epoch, options
         self._number = 0
-        self._asked: deque[_Asked] = deque()
-        self._samples: list[Any] = []
-        self._bad: list[BadSample] = []
-        self._seconds: defaultdict[Stage, float] = defaultdict(float)
+        self._refused: deque[Exception | None] = deque()
         weakref.finalize(self, run.close)
 
     def submit(self, indices: Sequence[Any]) -> None:
         """A user's own collate_fn gets samples, so each is a batch of its own for the core."""
-        apart = _is_apart(self._options)
-        asked = _Asked()
-        self._asked.append(asked)
+        refused = None
         try:
-            for each in [[index] for index in indices] if apart else [list(indices)]:
-                self._run.submit(each)
-                asked.parts += 1
+            self._run.submit(list(indices), _is_apart(self._options))
         except (TypeError, OverflowError, InvalidInput) as error:
-            asked.error = error
+            refused = error
+        self._refused.append(refused)
 
     def next(self, timeout: float | None) -> Batch:
-        """Waits for as many batches of the core as make one of the user's."""
-        asked = self._asked[0]
-        while asked.parts > 0:
-            try:
-                handed = self._run.next(timeout)
-            except Closed:
-                raise
-            except Error as failed:
-                asked.error = asked.error or failed
-                asked.parts -= 1
-                continue
-            if handed is None:
-                raise DataTimeout(self._late(timeout))
-            indices, labels, columns, faults, spent = handed
-            asked.parts -= 1
-            for stage, seconds in zip(SPENT, spent, strict=True):
-                self._seconds[stage] += seconds
-            self._bad.extend(self._fault(*fault) for fault in faults)
-            if indices is not None:
-                began = time.perf_counter()
-                made = _structure(len(indices), columns, labels)
-                self._samples.append((len(indices), made))
-                self._seconds["hand-over"] += time.perf_counter() - began
-        self._asked.popleft()
-        return self._made(asked.error)
+        """Waits for what becomes of a submission."""
+        taken = self._refused[0] or self._taken(timeout)
+        self._refused.popleft()
+        self._number += 1
+        number = self._number - 1
+        if isinstance(taken, Exception):
+            return Batch(number, None, 0, taken)
+        batches, faults, spent = taken
+        seconds: dict[Stage, float] = dict(zip(SPENT, spent, strict=True))
+        bad = [self._fault(*fault) for fault in faults]
+        try:
+            data = self._finish(batches, seconds)
+        except Exception as failed:
+            return Batch(number, None, 0, failed, bad, seconds)
+        return Batch(number, data, sum(size for size, *_ in batches), None, bad, seconds)
+
+    def _taken(self, timeout: float | None) -> tuple[Any, Any, Any] | Error:
+        """Batches, bad samples and seconds of a submission, or what is wrong with it."""
+        try:
+            taken = self._run.next(timeout)
+        except Closed:
+            raise
+        except Error as failed:
+            return failed
+        if taken is None:
+            raise DataTimeout(self._late(timeout))
+        return taken
 
     def _late(self, timeout: float | None) -> str:
         what = f"no batch after {timeout} seconds: {self._run.held_up_by()}"
         return f"{what}. The store may hang or be slower than timeout= allows"
 
-    def _made(self, error: BaseException | None) -> Batch:
-        samples, bad, number = self._samples, tuple(self._bad), self._number
-        self._samples, self._bad, self._number = [], [], self._number + 1
-        count = sum(size for size, _ in samples)
-        data = None
-        if error is None and count > 0:
-            try:
-                data = self._finish([made for _, made in samples])
-            except Exception as failed:
-                error = failed
-        seconds, self._seconds = self._seconds, defaultdict(float)
-        return Batch(number, data, 0 if error else count, error, bad, seconds)
-
-    def _finish(self, samples: list[Any]) -> Any:
+    def _finish(self, batches: Sequence[Any], seconds: dict[Stage, float]) -> Any:
         """What the user gets. His own function is timed as Python, the rest as the hand-over."""
         options, began = self._options, time.perf_counter()
-        if options.collate_fn is not None and options.batched:
+        samples = [_structure(size, columns, labels) for size, labels, columns in batches]
+        made = time.perf_counter()
+        if options.batched and options.collate_fn is not None:
             data = options.collate_fn([_alone(sample) for sample in samples])
         elif options.batched:
             data = samples[0]
@@ -235,11 +216,11 @@ class CoreRun:
             data = _alone(samples[0])
             data = data if options.collate_fn is None else options.collate_fn(data)
         collated = time.perf_counter()
-        stage: Stage = "hand-over" if options.collate_fn is None else "python"
-        self._seconds[stage] += collated - began
         if options.pin is not None:
             data = options.pin(data)
-            self._seconds["hand-over"] += time.perf_counter() - collated
+        own = 0.0 if options.collate_fn is None else collated - made
+        seconds["python"] += own
+        seconds["hand-over"] = time.perf_counter() - began - own
         return data
 
     def _fault(self, index: int, name: str, reason: str, instead: int | None) -> BadSample:
@@ -252,20 +233,19 @@ class CoreRun:
 
 def _is_apart(options: Options) -> bool:
     """Whether each sample is a batch of its own for the core."""
-    return options.collate_fn is not None and options.batched
+    return options.batched and options.collate_fn is not None
 
 
 def _prepare_ahead(options: Options) -> int:
-    """Batches of the core's that are prepared ahead: ``prefetch_factor``, as it counts them."""
+    """Batches that are prepared ahead: ``prefetch_factor``, or more of small ones."""
     if not options.batched:
         return options.ahead
     workers = max(1, options.num_workers)
     batches = max(1, -(-options.ahead // workers))
     if options.batch_size is None:
-        return ALL_SUBMITTED if _is_apart(options) else batches
+        return batches
     # Small batches: enough of them that every thread has a sample.
-    batches = min(options.ahead, max(batches, -(-workers // options.batch_size)))
-    return batches * options.batch_size if _is_apart(options) else batches
+    return min(options.ahead, max(batches, -(-workers // options.batch_size)))
 
 
 def _known(seconds: float | None) -> dict[str, float]:
@@ -276,6 +256,33 @@ def one(source: _lib.Source, index: int) -> Any:
     """One sample, by the calling thread: a transform may ask for one in a thread of the core's."""
     labels, columns = source.alone(index)
     return _alone(_structure(1, columns, labels))
+
+
+class Apart:
+    """Samples prepared one by one, for torch's own loader; many of them at once, side by side.
+
+    What is random follows from torch's global generator, which torch seeds in its workers: so it
+    repeats as a transform in Python would."""
+
+    def __init__(
+        self, source: _lib.Source, transform: Any, max_pixels: int | None, on_error: str
+    ) -> None:
+        # Nobody here may get fewer samples than were asked for.
+        how = {"on_error": "substitute" if on_error == "substitute" else "raise"}
+        threads = {"workers": threads_default()}
+        steps = _steps(transform, max_pixels)
+        self._loader = _lib.Loader(source, steps, {**PLAIN, **how, **threads})
+
+    def samples(self, indices: Sequence[int]) -> list[Any]:
+        """Those samples."""
+        run = self._loader.begin(int(torch.randint(1 << 32, ())))
+        try:
+            run.submit(list(indices), True)
+            taken = run.next(None)
+            assert taken is not None
+            return [_alone(_structure(size, columns, labels)) for size, labels, columns in taken[0]]
+        finally:
+            run.close()
 
 
 def _steps(transform: Any, max_pixels: int | None) -> list[str | Callable[[Any], Any]]:
@@ -291,20 +298,32 @@ def _chain(transform: Any) -> Transform:
     return Compose(transform) if isinstance(transform, list | tuple) else check(transform)
 
 
-def _cache_bytes(limit: int | None, *, is_remote: bool) -> int:
+def _cache_bytes(options: Options, *, is_remote: bool) -> int:
     """Local files are in the kernel's cache already; what is far away is worth keeping."""
-    if limit is not None:
-        return limit
+    if options.cache_limit is not None:
+        return options.cache_limit
     if not is_remote:
         return 0
-    return _machine.free_memory_bytes() // CACHE_SHARE // _machine.processes()
+    processes = _machine.processes(options.world_size)
+    return _machine.free_memory_bytes() // CACHE_SHARE // processes
 
 
-def _cache_dir(options: Options) -> tuple[str, int] | None:
-    if options.cache_dir is None:
+def _cache_dir(options: Options) -> tuple[str, int, int] | None:
+    """The directory, how much it may hold, and how much of what is free is left to others."""
+    directory = options.cache_dir
+    if directory is None:
         return None
-    room = os.statvfs(options.cache_dir)
-    return options.cache_dir, room.f_bavail * room.f_frsize // 2
+    if options.cache_dir_limit is not None:
+        return directory, options.cache_dir_limit, 0
+    try:
+        room = os.statvfs(directory)
+    except FileNotFoundError as error:
+        what = f"cache_dir= is a directory that exists, and {directory!r} does not"
+        raise NotFound(f"{what}; make it first") from error
+    free = room.f_bavail * room.f_frsize
+    # Processes that do not know of one another, and other loaders of this one, stop there too.
+    leave = max(1, free - free // DISK_SHARE)
+    return directory, free // DISK_SHARE // _machine.processes(options.world_size), leave
 
 
 def _structure(count: int, columns: Sequence[Any], labels: Any) -> Any:

@@ -21,6 +21,7 @@ class Facts:
     """What an order adds to a state, apart from numbers."""
 
     base_seed: int | None = None
+    drawn: int | None = None
     generator: str | None = None
     sampler: dict[str, Any] | None = None
 
@@ -33,9 +34,6 @@ class Course(Protocol):
     eager: bool
     """Whether it may be read as soon as there is an iterator, as torch's loader with workers does;
     without workers, torch's draws nothing before the first batch is asked for."""
-
-    replayed: int
-    """Batches that come again after a resume, and must be passed over."""
 
     def batches(self) -> Iterator[tuple[int, Sequence[Any]]]:
         """The batches still to come, with their numbers in this epoch and division."""
@@ -61,8 +59,8 @@ class Order(Protocol):
     def kind(self) -> str:
         """Where the order comes from; a state of one kind can't be loaded by another."""
 
-    def begin(self, epoch: int, state: State | None) -> Course:
-        """Begins an epoch, or goes on from a state."""
+    def begin(self, epoch: int, seed: int | None, state: State | None) -> Course:
+        """Begins an epoch, or goes on from a state. ``seed`` is that of orders that have one."""
 
     def facts(self) -> Facts:
         """For a state between epochs."""

@@ -2,21 +2,31 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import os
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, Self, TypeAlias
 
 from tensorferry import _lib
-from tensorferry._data.engine import Engine, Options
+from tensorferry._data.engine import Engine, OnError, Options
+from tensorferry._data.labels import numbers_of
+
+if TYPE_CHECKING:
+    from tensorferry._data.core import Apart
 
 Paths: TypeAlias = "str | os.PathLike[str] | Iterable[str | os.PathLike[str]]"
 
 
 class Stored:
     """Samples in files or in a store. The list of them is made here and fixed from then on."""
+
+    _steps: tuple[Any, int | None, OnError] | None = None
+    """A loader's transform, and more of what it does to samples."""
+
+    _apart: Apart | None = None
 
     def __init__(self, spec: Mapping[str, Any]) -> None:
         self._spec = dict(spec)
@@ -28,35 +38,56 @@ class Stored:
         return len(self._source)
 
     def __getitem__(self, index: int) -> Any:
-        """One sample, decoded and not transformed, as ``batch_size=None`` gives it."""
+        """One sample, decoded, as ``batch_size=None`` gives it; the ``dataset`` of a loader has the
+        loader's transform."""
         from tensorferry._data.core import one
 
         if not -len(self) <= index < len(self):
             raise IndexError(f"there is no sample {index} among {len(self)}")
-        return one(self._source, index % len(self))
+        if self._steps is None:
+            return one(self._source, index % len(self))
+        return self.__getitems__([index])[0]
+
+    def __getitems__(self, indices: Sequence[int]) -> list[Any]:
+        """Samples of a batch, made side by side: torch's own loader asks for them so."""
+        if self._steps is None:
+            return [self[index] for index in indices]
+        if self._apart is None:
+            from tensorferry._data.core import Apart
+
+            self._apart = Apart(self._source, *self._steps)
+        return self._apart.samples([range(len(self))[index] for index in indices])
 
     def name(self, index: int) -> str:
         """Where a sample lies."""
         return self._source.name(range(len(self))[index])
 
+    def _prepared(self, transform: Any, max_pixels: int | None, on_error: OnError) -> Self:
+        """The same samples, prepared as a loader would: for those who take a loader apart and read
+        its dataset without it."""
+        prepared = copy.copy(self)
+        prepared._steps, prepared._apart = (transform, max_pixels, on_error), None
+        return prepared
+
     def _engine(self, options: Options) -> Engine:
         from tensorferry._data.core import Core
 
-        return Core(self._source, options, is_remote=self._is_remote)
-
-    @property
-    def _is_remote(self) -> bool:
-        """Whether samples come over a network, or as slowly."""
-        return "://" in json.dumps(self._spec) or self._spec["kind"] == "throttled"
+        return Core(self._source, options)
 
     def __reduce__(self) -> Any:
-        return _again, (type(self), self._spec)
+        return _again, (type(self), self._spec, self._steps)
+
+    def __copy__(self) -> Self:
+        copied = type(self).__new__(type(self))
+        vars(copied).update(vars(self))
+        return copied
 
 
-def _again(kind: type[Stored], spec: Mapping[str, Any]) -> Stored:
+def _again(kind: type[Stored], spec: Mapping[str, Any], steps: Any) -> Stored:
     """The same list, made once more: in another process."""
     made = kind.__new__(kind)
     Stored.__init__(made, spec)
+    made._steps = steps
     return made
 
 
@@ -64,18 +95,29 @@ class ImageFolder(Stored):
     """Pictures in a directory for each class, in torchvision's order: ``root/class/picture.jpg``.
 
     ``root`` is a path or a URL (``s3://``, ``gs://``, ``https://``); ``storage_options`` go to its
-    store.
+    store. ``extensions`` are the endings of what is listed, by default torchvision's, which are
+    more than JPEG, PNG and WebP: a file that is none of these is an error of its sample by name,
+    whatever it is called, and a warning is given here if some are called so.
     """
 
     def __init__(
         self,
         root: str | os.PathLike[str],
         *,
+        extensions: str | Iterable[str] | None = None,
         allow_empty: bool = False,
         storage_options: Mapping[str, str] | None = None,
     ) -> None:
-        spec = {"kind": "folder", "root": os.fspath(root), "allow_empty": allow_empty}
-        super().__init__({**spec, "storage_options": dict(storage_options or {})})
+        listed = [extensions] if isinstance(extensions, str) else extensions
+        super().__init__(
+            {
+                "kind": "folder",
+                "root": os.fspath(root),
+                "extensions": None if listed is None else list(listed),
+                "allow_empty": allow_empty,
+                "storage_options": dict(storage_options or {}),
+            }
+        )
 
     @property
     def root(self) -> str:
@@ -128,17 +170,19 @@ class TarShards(Stored):
 class Files(Stored):
     """Files, a sample each: pictures, ``.npy``, ``.npz``, ``.wav``, or bytes as they are.
 
-    ``labels`` are whole numbers or floats, one for each file.
+    ``labels`` are numbers, one for each file: a list, or an array or tensor of one dimension. As
+    torch collates them, whole numbers become int64, floats (also some among whole numbers) float64,
+    bools bool.
     """
 
     def __init__(
         self,
         paths: Paths,
-        labels: Iterable[float] | None = None,
+        labels: Any = None,
         *,
         storage_options: Mapping[str, str] | None = None,
     ) -> None:
-        given = None if labels is None else [_number(label) for label in labels]
+        given = None if labels is None else numbers_of(labels)
         spec = {"kind": "files", "paths": _paths(paths), "labels": given}
         super().__init__({**spec, "storage_options": dict(storage_options or {})})
 
@@ -157,9 +201,3 @@ def _paths(paths: Paths) -> str | list[str]:
     if isinstance(paths, str | os.PathLike):
         return os.fspath(paths)
     return [os.fspath(path) for path in paths]
-
-
-def _number(label: Any) -> int | float:
-    """A plain number: NumPy's and torch's have ``item``."""
-    plain = label.item() if hasattr(label, "item") else label
-    return plain if isinstance(plain, int | float) else float(plain)

@@ -2,9 +2,9 @@
 
 An engine is made once for a loader. Each epoch begins a *run* of it; several runs may be open at
 once, of one engine or of many. A run is driven by pulling: the iteration submits lists of sample
-indices, never more than ``Options.ahead`` (or what the engine wants) beyond what it has taken, and
-takes finished batches. So an order may be endless, and memory is bounded by what the iteration
-submits.
+indices, ``Options.ahead`` (or what the engine wants) beyond what it has taken, and one more before
+it waits; then it takes finished batches. So an order may be endless, and memory is bounded by what
+the iteration submits.
 
 Ownership: neither loader nor iteration closes an engine that is dropped; an engine lets go of its
 threads and memory when nobody refers to it. ``close`` does so at once, and every later call is
@@ -17,7 +17,7 @@ be asked to ``begin`` in the child; it works or raises, but never hangs.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias, runtime_checkable
 
 from tensorferry._data.bad import BadSample
@@ -43,10 +43,13 @@ class Options:
     shuffle: bool
     transform: Any
     seed: int
+    """What substitutes of bad samples follow from, in datasets in Python."""
     num_workers: int
-    """Threads. The user's number, or a default that suits the machine."""
+    """Processes or threads. The user's number, or a default that suits the dataset."""
     workers_given: bool
     """Whether it is the user's."""
+    workers: Literal["processes", "threads"]
+    """What they are, for datasets in Python."""
     ahead: int
     """Batches that are submitted at most before the first of them is taken; at least 1."""
     collate_fn: Callable[[Any], Any] | None
@@ -56,6 +59,10 @@ class Options:
     in_order: bool
     """Whether batches come in the order of submission, or as they are ready."""
     persistent_workers: bool
+    prefetch_factor: int | None
+    timeout: float
+    """Seconds, as the loader's; 0: for ever. Torch's workers must know it beforehand."""
+    multiprocessing_context: Any
     worker_init_fn: Callable[[int], None] | None
     on_error: OnError
     rank: int
@@ -65,6 +72,8 @@ class Options:
     cache_policy: str
     cache: Literal["raw", "decoded"]
     cache_dir: str | None
+    cache_dir_limit: int | None
+    """Bytes there; None: what suits the disk."""
     threads: Literal["auto", "static"]
     storage_options: Mapping[str, Any]
     max_pixels: int | None
@@ -78,13 +87,26 @@ class Batch:
     """Which submission of its run, from 0."""
     data: Any
     samples: int
-    """Samples in ``data``. 0: all were bad and are skipped; the user does not see this batch."""
+    """Samples in ``data``."""
     error: BaseException | None = None
     """Why there is no batch; raised to the user, who may go on with the next."""
     bad: Sequence[BadSample] = ()
     """Samples that were skipped or substituted, in the order of the batch."""
     seconds: Mapping[Stage, float] = field(default_factory=dict)
     """Time of threads by stage; the iteration itself adds the consumer's."""
+    ended: bool = False
+    """There is no batch because the data of its worker is over; it never has another."""
+    worker: int = 0
+    """Which worker made it, where each keeps a place of its own."""
+    place: Any = None
+    """Where its worker's dataset stands after it, if that must be told to go on after it."""
+
+    def pin_memory(self) -> Batch:
+        """The same in page-locked memory: torch's thread for that asks whatever it does not know
+        by this name."""
+        from torch.utils.data._utils.pin_memory import pin_memory
+
+        return replace(self, data=pin_memory(self.data))  # type: ignore[no-untyped-call]
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +120,19 @@ class EngineStats:
     predicted: Mapping[str, float] = field(default_factory=dict)
     measured: Mapping[str, float] = field(default_factory=dict)
     """The same names as ``predicted``: what the plan said, and what came."""
+
+
+@dataclass(frozen=True, slots=True)
+class Resume:
+    """How far an earlier run of the epoch came, for datasets that must be told."""
+
+    places: Sequence[Any] = ()
+    """What the last batch of each worker named; None for one without; nothing, if no batch did."""
+    batches: int = 0
+    """Submissions before: workers that each read a part of the data take turns."""
+
+
+FRESH = Resume()
 
 
 class Run(Protocol):
@@ -122,9 +157,9 @@ class Run(Protocol):
 class Engine(Protocol):
     """Makes batches of samples."""
 
-    def begin(self, epoch: int, *, seed: int, base_seed: int) -> Run:
-        """Starts an epoch. All randomness of a sample comes from ``seed``, ``epoch`` and its index.
-        ``base_seed`` is what torch's loader would hand to its workers, for ``get_worker_info``."""
+    def begin(self, epoch: int, *, seed: int, base_seed: int, resume: Resume = FRESH) -> Run:
+        """Starts an epoch. All randomness of samples that the core prepares comes from ``seed``,
+        ``epoch`` and their indices; ``base_seed`` is what torch's loader hands to its workers."""
 
     def stats(self) -> EngineStats:
         """What it knows about itself, at any time."""

@@ -7,13 +7,16 @@ wanted next, whatever the batch size; the thread that ends the last piece collat
 
 from __future__ import annotations
 
+import operator
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from threading import Lock
 from typing import Any, NamedTuple
 
-from tensorferry._data.bad import SUBSTITUTES_MAX, BadSample, substitute
+from tensorferry._data import place
+from tensorferry._data.bad import BadSample, substitutes
 from tensorferry._data.engine import Batch, OnError, Stage
 
 
@@ -27,6 +30,7 @@ class Sample(NamedTuple):
     data: Any
     is_there: bool = True
     bad: BadSample | None = None
+    error: Exception | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,12 +38,23 @@ class Fetcher:
     """How samples are got from a dataset and put together."""
 
     dataset: Any
-    length: int | None
     batched: bool
     collate: Callable[[Any], Any]
     pin: Callable[[Any], Any] | None
     on_error: OnError
     seed: int
+
+    def open(self, epoch: int, start: Any) -> IndexReader:
+        """Begins an epoch in one thread."""
+        return IndexReader(self, epoch, start)
+
+    @property
+    def length(self) -> int | None:
+        """Samples in the dataset, if it says so; it may grow between epochs."""
+        try:
+            return len(self.dataset)
+        except (TypeError, NotImplementedError):
+            return None
 
     @property
     def gets_many(self) -> bool:
@@ -54,8 +69,8 @@ class Fetcher:
             if self.on_error == "raise":
                 raise
             if self.on_error == "skip":
-                return Sample(None, False, BadSample.of(epoch, index, error))
-            return self._substitute(index, epoch, error)
+                return Sample(None, False, BadSample.of(epoch, index, error), error)
+            return self.substituted(index, epoch, error)
 
     def many(self, indices: Sequence[Any], epoch: int) -> list[Sample]:
         """A batch at once; if that fails and bad samples are allowed, one by one."""
@@ -76,19 +91,38 @@ class Fetcher:
             data = self.pin(data)
         return data, collated - began, time.perf_counter() - collated
 
-    def _substitute(self, index: Any, epoch: int, error: Exception) -> Sample:
-        if not isinstance(index, int) or not self.length:
+    def substituted(self, index: Any, epoch: int, error: Exception) -> Sample:
+        """A sample in place of a bad one; if there is none, what is wrong with that is raised."""
+        if not hasattr(index, "__index__") or not self.length:
             error.add_note("no substitute: that needs whole numbers for indices, and a length")
             raise error
-        for attempt in range(SUBSTITUTES_MAX):
-            other = substitute(self.seed, epoch, index, attempt, self.length)
+        tried = 0
+        for other in substitutes(self.seed, epoch, operator.index(index), self.length):
             try:
                 data = self.dataset[other]
             except Exception:
+                tried += 1
                 continue
             return Sample(data, True, BadSample.of(epoch, index, error, other))
-        error.add_note(f"{SUBSTITUTES_MAX} substitutes for it could not be read either")
+        error.add_note(f"{tried} substitutes for it could not be read either")
         raise error
+
+
+class IndexReader:
+    """One epoch of a map-style dataset, in one thread."""
+
+    def __init__(self, fetcher: Fetcher, epoch: int, start: Any) -> None:
+        place.put_back(fetcher.dataset, start)
+        self._fetcher = fetcher
+        self._epoch = epoch
+
+    def read(self, number: int, indices: Sequence[Any]) -> Batch:
+        """The batch of these samples."""
+        batches: list[Batch] = []
+        job = Job(number, indices, self._epoch, self._fetcher, lambda: False, batches.append)
+        for piece in job.pieces(1):
+            piece.work()
+        return replace(batches.pop(), place=place.of(self._fetcher.dataset))
 
 
 class Job:
@@ -179,10 +213,13 @@ class Job:
             self._failures = []  # They refer to this through their tracebacks.
             return Batch(self._number, None, 0, error=error, seconds=seconds)
         samples = [each for each in self._samples if each is not None]
+        try:
+            if samples and not any(each.is_there for each in samples):
+                samples = self._stand_ins(samples)
+        except BaseException as error:
+            return Batch(self._number, None, 0, error=error, seconds=seconds)
         bad = [each.bad for each in samples if each.bad is not None]
         kept = [each for each in samples if each.is_there]
-        if not kept and bad:
-            return Batch(self._number, None, 0, bad=bad, seconds=seconds)
         try:
             data, collating, seconds["hand-over"] = self._fetcher.assembled(kept)
         except BaseException as error:
@@ -190,6 +227,25 @@ class Job:
             return Batch(self._number, None, 0, error=error, seconds=seconds)
         seconds["python"] += collating
         return Batch(self._number, data, max(1, len(kept)), bad=bad, seconds=seconds)
+
+    def _stand_ins(self, samples: list[Sample]) -> list[Sample]:
+        """In place of a batch of nothing but bad samples: without it, this rank would get fewer
+        batches than others, which would wait for it."""
+        found: list[Sample] = []
+        failures: list[Exception] = []
+        for index, sample in zip(self._indices, samples, strict=True):
+            assert sample.error is not None
+            if self._is_given_up():
+                raise Abandoned
+            substituted = partial(self._fetcher.substituted, error=sample.error)
+            try:
+                found.append(self._noted(index, substituted, index))
+            except Exception as error:
+                failures.append(error)
+                found.append(sample)
+        if len(failures) == len(found):
+            raise failures[0]
+        return found
 
 
 class Piece(NamedTuple):

@@ -4,12 +4,14 @@ States: made → begun → over or closed. It begins when it is made if the orde
 otherwise with the first batch asked for. It is over when the order or the data ends. Dropping it
 drops its run, which stops its threads. It refers to no loader, so a loader may be dropped first.
 
-Bounds: ``ahead`` batches are submitted and not yet taken, at most.
+Bounds: ``ahead`` batches are submitted and not yet taken, and one more while it waits for one; it
+would be submitted as soon as that is there.
 """
 
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -33,6 +35,7 @@ class Iteration:
         timeout: float | None,
         in_caller: bool,
         total: int | None,
+        said: int | None,
         progress: Shown,
     ) -> None:
         self._engine = engine
@@ -44,6 +47,8 @@ class Iteration:
         self._in_caller = in_caller
         self._process = os.getpid()
         self._total = total
+        self._said = said
+        self._yielded = 0
         self._watch = Watch(meter)
         epoch = track.start.epoch
         self._progress = progress_line(progress, epoch, track.passed, total, meter)
@@ -78,6 +83,7 @@ class Iteration:
             self._watch.answered()
         if self._progress is not None:
             self._progress.update()
+        self._warn_of_more()
         return batch.data
 
     def close(self) -> None:
@@ -96,14 +102,17 @@ class Iteration:
             if self._engine.foresees:
                 self._engine.foresee(course.foreseen())
         run = self._run = self._engine.begin(
-            track.start.epoch, seed=track.start.seed, base_seed=course.base_seed
+            track.start.epoch,
+            seed=track.start.chance,
+            base_seed=course.base_seed,
+            resume=track.start.resume(),
         )
         self._order = course.batches()
-        self._fill(run)
+        self._fill(run, self._ahead)
         return run
 
-    def _fill(self, run: Run) -> None:
-        while self._order is not None and len(self._numbers) < self._ahead:
+    def _fill(self, run: Run, ahead: int) -> None:
+        while self._order is not None and len(self._numbers) < ahead:
             try:
                 drawn = next(self._order, None)
             except Exception as error:
@@ -126,25 +135,30 @@ class Iteration:
         self._course.passed(self._track.passed)
         run = self._run or self._begin()
         while True:
-            self._fill(run)
+            self._fill(run, self._ahead if self._in_caller else self._ahead + 1)
             if not self._numbers:
-                raise self._order_error or StopIteration
-            batch = run.next(self._timeout)
-            number = self._numbers.pop(batch.number)
-            if not self._in_caller:
-                self._fill(run)
-            if number >= self._course.replayed and self._is_for_the_user(batch, number):
-                return batch
+                error: BaseException | None = self._order_error or StopIteration()
+                self._order_error = None
+            else:
+                batch = run.next(self._timeout)
+                if self._is_for_the_user(batch, self._numbers.pop(batch.number)):
+                    return batch
+                error = batch.error
+                del batch
+            if error is not None:
+                try:
+                    raise error
+                finally:
+                    # It refers to this frame. Were it referred to from here, only the collector
+                    # would end the workers, and torch waits for them then.
+                    del error
 
     def _is_for_the_user(self, batch: Batch, number: int) -> bool:
         self._meter.took(batch)
         if batch.error is not None or batch.samples == 0:
             self._track.dropped(number)
-        if batch.error is not None:
-            raise batch.error
-        if batch.samples == 0:
             return False
-        self._track.yielded(number)
+        self._track.yielded(number, batch)
         self._meter.yielded(batch)
         return True
 
@@ -155,6 +169,17 @@ class Iteration:
             if self._progress is not None:
                 self._progress.finish()
             self.close()
+
+    def _warn_of_more(self) -> None:
+        """What an ``IterableDataset`` said of its length when ``len`` of the loader was asked for
+        is held against what comes, as torch's loader does."""
+        self._yielded += 1
+        if self._said is not None and self._yielded > self._said:
+            what = f"Length of IterableDataset was reported to be {self._said} (when accessing"
+            what += f" len(dataloader)), but {self._yielded} samples have been fetched."
+            why = "For multiprocessing data-loading, this is so if each worker yields all of them."
+            what = what if self._in_caller else f"{what} {why}"
+            warnings.warn(what, UserWarning, stacklevel=3)
 
     @property
     def _is_ours(self) -> bool:

@@ -1,9 +1,11 @@
 """Orders that are known from a seed, a generator or nothing.
 
-With a generator, draws happen on it when torch's loader makes them, so that it is in the same state
-whenever the user looks or draws himself: a base seed for each iterator; the permutation when the
-first batch is asked for (with workers: when the iterator is made); and one more permutation, which
-torch throws away, when its sampler ends.
+Draws happen when torch's loader makes them, so that the generator is in the same state whenever the
+user looks or draws himself. Without a seed and a generator they are made from torch's global one: a
+base seed for each iterator; and, when the first batch is asked for (with workers: when the iterator
+is made), the number that the order of the epoch follows from. With a generator: the base seed; in
+place of the number, the permutation itself; and one more permutation, which torch throws away, when
+its sampler ends.
 """
 
 from __future__ import annotations
@@ -33,7 +35,8 @@ class KnownOrder:
     batch_size: int | None
     drop_last: bool
     shuffle: bool
-    seed: int
+    is_seeded: bool
+    """Whether ``begin`` is told a seed, from which the orders of all epochs follow."""
     generator: torch.Generator | None
     rank: int
     world_size: int
@@ -50,9 +53,11 @@ class KnownOrder:
         """Where the order comes from."""
         if not self.shuffle:
             return "sequential"
-        return "seeded" if self.generator is None else "generator"
+        if self.generator is not None:
+            return "generator"
+        return "seeded" if self.is_seeded else "global"
 
-    def begin(self, epoch: int, state: State | None) -> KnownCourse:
+    def begin(self, epoch: int, seed: int | None, state: State | None) -> KnownCourse:
         """Begins an epoch, or goes on from a state."""
         if state is not None and state.generator is not None and self.generator is not None:
             rng.put_back(self.generator, state.generator)
@@ -60,7 +65,7 @@ class KnownOrder:
             self.base_seed = state.base_seed
         elif self.base_seed is None or not self.draws_once:
             self.base_seed = rng.draw_base_seed(self.generator)
-        course = KnownCourse(self, epoch, state, self.base_seed)
+        course = KnownCourse(self, epoch, seed, state, self.base_seed)
         if self.lookahead or course.first:
             course.pulled(course.first)
         return course
@@ -74,15 +79,22 @@ class KnownOrder:
 class KnownCourse:
     """One epoch of it."""
 
-    replayed = 0
-
-    def __init__(self, of: KnownOrder, epoch: int, state: State | None, base_seed: int) -> None:
+    def __init__(
+        self,
+        of: KnownOrder,
+        epoch: int,
+        seed: int | None,
+        state: State | None,
+        base_seed: int,
+    ) -> None:
         self.base_seed = base_seed
-        self.eager = of.lookahead > 0 or of.kind != "generator"
+        self.eager = of.lookahead > 0 or of.kind in ("seeded", "sequential")
         self.first = 0 if state is None else state.batches
         self._of = of
         self._length = len(of.dataset)
         self._epoch = epoch
+        self._seed = seed
+        self._drawn = None if state is None else state.drawn
         self._base = 0 if state is None else state.base
         self._beyond = () if state is None else tuple(state.beyond)
         self._before: str | None = None
@@ -98,9 +110,11 @@ class KnownCourse:
     def pulled(self, requests: int) -> None:
         """Draws what torch has drawn by now."""
         of = self._of
-        if of.kind != "generator" or requests + of.lookahead == 0:
+        if of.kind not in ("generator", "global") or requests + of.lookahead == 0:
             return
         self._permutation()
+        if of.kind == "global":
+            return
         share = -(-(self._length - self._base) // of.world_size)
         if requests + of.lookahead > share // (of.batch_size or 1):
             self._end()
@@ -115,6 +129,8 @@ class KnownCourse:
         of = self._of
         size = of.batch_size or 1
         this = self._used(self._share())[self.first * size :]
+        if of.kind == "global":
+            return [this]
         if of.kind != "seeded":
             return [this, self._used(order.share(self._following(), of.rank, of.world_size))]
         epochs = max(2, min(FORESEEN_MAX, 2 * of.world_size))
@@ -130,7 +146,8 @@ class KnownCourse:
         for old in [old for old in of.coming if old[0] < self._epoch or old[1] != self._length]:
             del of.coming[old]
         if key not in of.coming:
-            whole = order.seeded(self._length, of.seed, epoch)
+            assert self._seed is not None
+            whole = order.shuffled(self._length, self._seed + epoch)
             of.coming[key] = order.share(whole, of.rank, of.world_size)
         return of.coming[key]
 
@@ -139,21 +156,25 @@ class KnownCourse:
         generator = self._before
         if generator is None and self._of.generator is not None:
             generator = rng.text_of(self._of.generator)
-        return Facts(self.base_seed, generator)
+        return Facts(self.base_seed, self._drawn, generator)
 
     def _permutation(self) -> torch.Tensor:
         if self._global is None:
-            self._global = self._drawn()
+            self._global = self._shuffled()
         return self._global
 
-    def _drawn(self) -> torch.Tensor:
+    def _shuffled(self) -> torch.Tensor:
         import torch
 
         of = self._of
         if of.kind == "sequential":
             return order.sequential(self._length)
         if of.generator is None:
-            return order.seeded(self._length, of.seed, self._epoch)
+            if self._drawn is None and self._seed is not None:
+                self._drawn = self._seed + self._epoch
+            elif self._drawn is None:
+                self._drawn = rng.draw_base_seed(None)
+            return order.shuffled(self._length, self._drawn)
         self._before = rng.text_of(of.generator)
         return torch.randperm(self._length, generator=of.generator)
 

@@ -4,67 +4,91 @@ from __future__ import annotations
 
 import warnings
 import weakref
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sized
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
-from tensorferry._data import arguments, choice, order, rng
+import torch
+import torch.utils.data
+from torch.utils.data import default_collate, default_convert
+from typing_extensions import TypeVar
+
+from tensorferry._data import arguments, choice, order, place, rng
 from tensorferry._data.bad import Ledger
 from tensorferry._data.engine import OnError, Options
 from tensorferry._data.iteration import Iteration
 from tensorferry._data.pin import pinner
 from tensorferry._data.progress import Shown
+from tensorferry._data.samplers import SeededSampler
 from tensorferry._data.state import State
 from tensorferry._data.stats import Meter, Stats
 from tensorferry._data.track import Track
 from tensorferry._errors import Closed, InvalidInput
 
-if TYPE_CHECKING:
-    import torch
-
 _FIXED = ("batch_size", "batch_sampler", "sampler", "drop_last", "dataset", "persistent_workers")
 """What torch's loader does not let one change either."""
 
+_READ_ANEW = (
+    "num_workers",
+    "prefetch_factor",
+    "collate_fn",
+    "pin_memory",
+    "timeout",
+    "worker_init_fn",
+    "multiprocessing_context",
+    "generator",
+    "in_order",
+)
+"""What may be changed, for the iterations that begin afterwards."""
 
-class DataLoader:
-    """Batches of a dataset, in torch's order, made by threads.
 
-    ``dataset``: one of ours (``ImageFolder``, ``TarShards``, ``Files``), whose samples are read and
-    prepared without Python, any map-style dataset, whose ``__getitem__`` runs in threads, or an
-    ``IterableDataset``, which one thread reads.
+_T_co = TypeVar("_T_co", covariant=True, default=Any)
 
-    **Order.** With ``shuffle=True`` and ``generator=g``: that of torch's ``DataLoader(shuffle=True,
-    generator=g)``, epoch after epoch; ``g`` is drawn from when torch draws from it. Without a
-    generator: that of ``DistributedSampler(seed=seed)``, padded alike, for ``rank`` of
+
+class DataLoader(torch.utils.data.DataLoader[_T_co]):
+    """Batches of a dataset, in torch's order. It is a torch ``DataLoader``, with its arguments.
+
+    ``dataset``: one of ours (``ImageFolder``, ``TarShards``, ``Files``), whose samples the threads
+    of the core read and prepare without Python; any map-style dataset; or an ``IterableDataset``.
+
+    **Workers** of datasets in Python are torch's: ``num_workers=0``, the default, loads in the
+    calling thread; ``num_workers=N`` in as many processes, with torch's ``worker_init_fn``,
+    ``get_worker_info()``, ``multiprocessing_context``, ``persistent_workers``, ``prefetch_factor``,
+    ``timeout`` and ``in_order``; each reads an ``IterableDataset`` whole unless it divides itself.
+    ``workers="threads"`` has threads use the one dataset object, which must be written for that:
+    no shared handles, no global random numbers; of an ``IterableDataset``, one thread. Our own
+    datasets are always read by threads, by default as many as there are processors, at most 8.
+
+    **Order.** Without ``seed``, ``generator`` and sampler, in one process: of datasets in Python
+    that of torch's loader, drawn from torch's global generator when torch draws it; of our own
+    that of a seed which is drawn from it once, before the first epoch. With several ranks, or a
+    ``seed``: that of ``DistributedSampler(seed=seed)``, padded alike, for ``rank`` of
     ``world_size``, which are asked of torch.distributed if it is initialised, and are otherwise 0
-    of 1. With a ``sampler`` or ``batch_sampler``: its own, read ahead. With a generator or a
-    sampler the order is divided between ranks only if ``world_size`` is given. ``drop_last`` drops
-    a rank's last batch if it is not full.
+    of 1. With ``generator=g``: that of torch's ``DataLoader(shuffle=True, generator=g)``. With a
+    ``sampler`` or ``batch_sampler``: its own, read ahead. With a generator or a sampler the order
+    is divided between ranks only if ``world_size`` is given. ``drop_last`` drops a rank's last
+    batch if it is not full. ``sampler`` and ``batch_sampler`` of the loader are not divided, so
+    that Lightning and Accelerate can divide them.
 
     **Epochs** advance by themselves: each new iteration is the next epoch, also after a ``break``.
     ``set_epoch(e)`` says which one the next iteration is, as ``DistributedSampler.set_epoch`` does.
 
-    **Workers** are threads, ``num_workers`` of them (by default as many as there are processors, at
-    most 8); with 0, the caller does the work. ``worker_init_fn(i)`` runs once in each, but for our
-    own datasets, whose threads run no Python. They share the process: random transforms that draw
-    from the global generators (``random``, ``numpy``, ``torch``) take turns on them in an order
-    that depends on timing, and can't be seeded for each worker as torch seeds its processes. Derive
-    randomness from the index, or use ``transform=`` with our datasets, where it comes from seed,
-    epoch and index. ``multiprocessing_context`` is ignored. ``persistent_workers`` keeps threads
-    between epochs.
-
     **Bad samples**, ``on_error``: ``"raise"`` names the sample; ``"skip"`` leaves it out, its batch
-    is smaller; ``"substitute"`` takes another, chosen by seed, epoch and index. ``stats()`` and
-    ``state_dict()`` name what was skipped or substituted.
+    is smaller, and of a batch of nothing but bad samples each is substituted; ``"substitute"``
+    takes another, chosen by seed, epoch and index. A rank gets as many batches as ``len`` says, or
+    an error. ``stats()`` and ``state_dict()`` name what was skipped or substituted.
 
     **Resuming.** ``state_dict()`` counts the batches that were yielded; a loader that loads it
     yields exactly the others of that epoch. With another ``world_size`` or ``batch_size``, what
     remains of the epoch is divided anew, each sample coming once; ranks may then differ by one
-    batch at its end, unless ``drop_last``.
+    batch at its end, unless ``drop_last``. A dataset, or the iterator of an ``IterableDataset``,
+    that has ``state_dict`` and ``load_state_dict`` is asked for its place in each worker and
+    brought back to it; other iterables are read again up to where they were.
 
     ``timeout`` bounds the wait for a batch, in seconds. ``transform``, ``cache_limit``,
-    ``cache_policy``, ``cache``, ``cache_dir``, ``threads``, ``storage_options`` and ``max_pixels``
-    are for our own datasets. ``progress=True`` shows a line on a terminal (``"force"``: anywhere).
+    ``cache_policy``, ``cache``, ``cache_dir``, ``cache_dir_limit``, ``threads``,
+    ``storage_options`` and ``max_pixels`` are for our own datasets. ``progress=True`` shows a
+    line on a terminal (``"force"``: anywhere).
     """
 
     _initialized = False
@@ -73,128 +97,152 @@ class DataLoader:
         self,
         dataset: Any,
         batch_size: int | None = 1,
-        shuffle: bool | None = False,
-        *,
-        transform: Any = None,
-        seed: int = 0,
-        num_workers: int | None = None,
+        shuffle: bool | None = None,
         sampler: Iterable[Any] | None = None,
         batch_sampler: Iterable[Any] | None = None,
+        num_workers: int | None = None,
         collate_fn: Callable[[Any], Any] | None = None,
-        drop_last: bool = False,
-        generator: torch.Generator | None = None,
         pin_memory: bool = False,
-        prefetch_factor: int | None = 2,
-        rank: int | None = None,
-        world_size: int | None = None,
-        cache_limit: str | int = "auto",
-        cache_policy: str = "belady",
-        on_error: OnError = "raise",
+        drop_last: bool = False,
         timeout: float = 0,
         worker_init_fn: Callable[[int], None] | None = None,
         multiprocessing_context: Any = None,
+        generator: torch.Generator | None = None,
+        *,
+        prefetch_factor: int | None = None,
         persistent_workers: bool = False,
-        in_order: bool = True,
         pin_memory_device: str = "",
-        progress: Shown = False,
-        threads: Literal["auto", "static"] = "auto",
+        in_order: bool = True,
+        transform: Any = None,
+        seed: int | None = None,
+        workers: Literal["processes", "threads"] | None = None,
+        rank: int | None = None,
+        world_size: int | None = None,
+        on_error: OnError = "raise",
+        cache_limit: str | int = "auto",
+        cache_policy: str = "belady",
         cache: Literal["raw", "decoded"] = "raw",
         cache_dir: str | None = None,
+        cache_dir_limit: str | int = "auto",
+        threads: Literal["auto", "static"] = "auto",
         storage_options: Mapping[str, Any] | None = None,
         max_pixels: int | None = None,
+        progress: Shown = False,
     ) -> None:
+        # Under the names of the arguments, by which Lightning makes a loader anew.
+        self.transform, self.seed, self.workers = transform, seed, workers
+        self.rank, self.world_size, self.on_error = rank, world_size, on_error
+        self.cache_limit, self.cache_policy, self.cache = cache_limit, cache_policy, cache
+        self.cache_dir, self.cache_dir_limit = cache_dir, cache_dir_limit
+        self.threads, self.storage_options = threads, storage_options
+        self.max_pixels, self.progress = max_pixels, progress
+        self._judge(dataset, batch_size, shuffle, sampler, batch_sampler, drop_last)
+        number = arguments.workers(num_workers, are_threads=self._are_threads(dataset))
+        arguments.check_workers(number, timeout, persistent_workers)
+        own = batch_sampler if sampler is None else sampler
+        asks = own is None and generator is None and not _is_iterable(dataset)
+        self._share = arguments.place(rank, world_size, asks=asks, divides=own is None)
+        self._warn_of_places(dataset)
+        self._seed, self._chance = self._seeds(dataset)
+        self._given = (sampler, batch_sampler)
+        self._shuffles = bool(shuffle)
+        self._workers_given = num_workers is not None
+        if shuffle and generator is None and self._seed is not None:
+            shuffle, sampler = None, SeededSampler(dataset, self._seed)
+        super().__init__(
+            self._preparing(dataset),
+            batch_size,
+            shuffle,
+            sampler,
+            batch_sampler,
+            number,
+            collate_fn,
+            pin_memory,
+            drop_last,
+            timeout,
+            worker_init_fn,
+            self._context(dataset, multiprocessing_context, worker_init_fn),
+            generator,
+            prefetch_factor=arguments.prefetch(
+                prefetch_factor, number, are_processes=not self._are_threads(dataset)
+            ),
+            persistent_workers=persistent_workers,
+            pin_memory_device=pin_memory_device,
+            in_order=in_order,
+        )
+        self._begin_life()
+
+    def _judge(
+        self,
+        dataset: Any,
+        batch_size: int | None,
+        shuffle: bool | None,
+        sampler: Any,
+        batch_sampler: Any,
+        drop_last: bool,
+    ) -> None:
+        """What makes no sense is refused."""
+        own = {name: getattr(self, name) for name in arguments.OWN}
         arguments.check_choices(
-            on_error=on_error,
-            cache_policy=cache_policy,
-            cache=cache,
-            threads=threads,
-            progress=progress,
+            on_error=self.on_error,
+            cache_policy=self.cache_policy,
+            cache=self.cache,
+            threads=self.threads,
+            workers=self.workers,
+            progress=self.progress,
             drop_last=drop_last,
             shuffle=shuffle,
         )
-        arguments.check_numbers(batch_size, seed, max_pixels)
+        arguments.check_numbers(batch_size, self.seed, self.max_pixels)
+        arguments.cache_bytes(self.cache_limit)
         arguments.check_samplers(batch_size, shuffle, sampler, batch_sampler, drop_last)
-        is_iterable = not choice.has_engine(dataset) and choice.is_iterable(dataset)
-        if is_iterable:
-            arguments.check_iterable(shuffle, sampler, batch_sampler, on_error)
-        workers = arguments.workers(num_workers)
-        factor = arguments.prefetch(prefetch_factor, workers)
-        arguments.check_workers(workers, timeout, persistent_workers)
-        self._warn_of_unused(dataset, multiprocessing_context, worker_init_fn)
-        own = batch_sampler if sampler is None else sampler
-        asks = own is None and generator is None and not is_iterable
-        rank, world_size = arguments.place(rank, world_size, asks=asks, divides=own is None)
+        if choice.has_engine(dataset):
+            arguments.check_own(dataset, self.workers)
+            return
+        arguments.check_dataset(dataset)
+        arguments.check_kind(dataset, own)
+        if _is_iterable(dataset):
+            arguments.check_iterable(shuffle, sampler, batch_sampler, self.on_error)
 
-        self.dataset = dataset
-        self.batch_size = batch_size if batch_sampler is None else None
-        self.drop_last = drop_last
-        self.num_workers = workers
-        self.prefetch_factor = factor
-        self.pin_memory = pin_memory
-        self.pin_memory_device = pin_memory_device
-        self.timeout = timeout
-        self.worker_init_fn = worker_init_fn
-        self.multiprocessing_context = multiprocessing_context
-        self.persistent_workers = persistent_workers
-        self.in_order = in_order
-        self.generator = generator
-        self._options = Options(
-            batch_size=self.batch_size,
-            batched=batch_size is not None or batch_sampler is not None,
-            drop_last=drop_last,
-            shuffle=bool(shuffle),
-            transform=transform,
-            seed=seed,
-            num_workers=workers,
-            workers_given=num_workers is not None,
-            ahead=max(1, workers * (factor or 0)),
-            collate_fn=collate_fn,
-            pin=pinner(pin_memory, pin_memory_device),
-            in_order=in_order,
-            persistent_workers=persistent_workers,
-            worker_init_fn=worker_init_fn,
-            on_error=on_error,
-            rank=rank,
-            world_size=world_size,
-            cache_limit=arguments.cache_bytes(cache_limit),
-            cache_policy=cache_policy,
-            cache=cache,
-            cache_dir=cache_dir,
-            threads=threads,
-            storage_options=dict(storage_options or {}),
-            max_pixels=max_pixels,
-        )
-        self._begin_life(sampler, batch_sampler, num_workers, progress)
+    def _are_threads(self, dataset: Any) -> bool:
+        return self.workers == "threads" or choice.has_engine(dataset)
 
-    @staticmethod
-    def _warn_of_unused(dataset: Any, context: Any, init: Callable[[int], None] | None) -> None:
-        """What torch's loader uses, and this one can't."""
-        if context is not None:
-            what = "multiprocessing_context is ignored: workers are threads of this process"
-            warnings.warn(what, UserWarning, stacklevel=3)
+    def _seeds(self, dataset: Any) -> tuple[int | None, int | None]:
+        """The seed of the order, and that of transforms and substitutes; None is drawn later, or
+        for the order by torch."""
+        if self.seed is not None:
+            return self.seed, self.seed
+        several = 0 if self._share[1] > 1 else None
+        return several, None if choice.has_engine(dataset) else 0
+
+    def _preparing(self, dataset: Any) -> Any:
+        """The dataset, or one of ours that knows the transform: for those who take the loader apart
+        and read the dataset themselves."""
+        prepared = getattr(dataset, "_prepared", None)
+        if prepared is None or (self.transform is None and self.max_pixels is None):
+            return dataset
+        return prepared(self.transform, self.max_pixels, self.on_error)
+
+    def _context(self, dataset: Any, context: Any, init: Callable[[int], None] | None) -> Any:
+        """The start method of processes, where there are any."""
         if init is not None and choice.has_engine(dataset):
             what = f"worker_init_fn is not called: a {type(dataset).__name__} is read by threads"
             why = "of the core, which run no Python; set up in the transform what a Lambda needs"
             warnings.warn(f"{what} {why}", UserWarning, stacklevel=3)
+        if context is None or not self._are_threads(dataset):
+            return context
+        what = "multiprocessing_context is ignored: workers are threads of this process"
+        warnings.warn(what, UserWarning, stacklevel=3)
+        return None
 
-    def _begin_life(
-        self,
-        sampler: Iterable[Any] | None,
-        batch_sampler: Iterable[Any] | None,
-        num_workers: int | None,
-        progress: Shown,
-    ) -> None:
-        """What follows from the arguments, and what changes while it is used."""
-        options = self._options
-        self._order = choice.order_for(
-            self.dataset, sampler, batch_sampler, options, self.generator, num_workers
-        )
-        self.sampler, self.batch_sampler = choice.samplers_for(
-            self.dataset, sampler, batch_sampler, options, self.generator
-        )
-        self.collate_fn = choice.collate_for(options)
-        self._engine = choice.engine_for(self.dataset, options, self.collate_fn)
-        self._progress = progress
+    def _warn_of_places(self, dataset: Any) -> None:
+        if self.workers == "threads" and place.is_stateful(dataset) and not _is_iterable(dataset):
+            what = f"the place of a {type(dataset).__name__} is not in state_dict(): threads are"
+            why = "ahead of what was yielded. With workers= left out, it is"
+            warnings.warn(f"{what} {why}", UserWarning, stacklevel=3)
+
+    def _begin_life(self) -> None:
+        """What changes while it is used."""
         self._epoch = 0
         self._ledger = Ledger()
         self._meter = Meter(self._ledger)
@@ -202,28 +250,87 @@ class DataLoader:
         self._loaded: State | None = None
         self._iterations: weakref.WeakSet[Iteration] = weakref.WeakSet()
         self._closed = False
+        self._make()
         self._initialized = True
+
+    def _make(self) -> None:
+        """Order and engine, as the arguments say now."""
+        self._options = self._judged()
+        is_seeded = self._seed is not None or choice.has_engine(self.dataset)
+        self._order = choice.order_for(
+            self.dataset, *self._given, self._options, self.generator, is_seeded
+        )
+        self._engine = choice.engine_for(self.dataset, self._options, self.collate_fn)
+        self._is_stale = False
+
+    def _judged(self) -> Options:
+        are_threads = self._are_threads(self.dataset)
+        arguments.workers(self.num_workers, are_threads=are_threads)
+        batched = self._auto_collation
+        plain = default_collate if batched else default_convert
+        return Options(
+            batch_size=self.batch_size,
+            batched=batched,
+            drop_last=self.drop_last,
+            shuffle=self._shuffles,
+            transform=self.transform,
+            seed=self._chance or 0,
+            num_workers=self.num_workers,
+            workers_given=self._workers_given,
+            workers="threads" if are_threads else "processes",
+            ahead=max(1, self.num_workers * (self.prefetch_factor or 0)),
+            collate_fn=None if self.collate_fn is plain else self.collate_fn,
+            pin=pinner(self.pin_memory, self.pin_memory_device),
+            in_order=self.in_order,
+            persistent_workers=self.persistent_workers,
+            prefetch_factor=self.prefetch_factor,
+            timeout=self.timeout,
+            multiprocessing_context=self.multiprocessing_context,
+            worker_init_fn=self.worker_init_fn,
+            on_error=self.on_error,
+            rank=self._share[0],
+            world_size=self._share[1],
+            cache_limit=arguments.cache_bytes(self.cache_limit),
+            cache_policy=self.cache_policy,
+            cache=self.cache,
+            cache_dir=self.cache_dir,
+            cache_dir_limit=arguments.cache_dir_bytes(self.cache_dir, self.cache_dir_limit),
+            threads=self.threads,
+            storage_options=dict(self.storage_options or {}),
+            max_pixels=self.max_pixels,
+        )
+
+    def check_worker_number_rationality(self) -> None:
+        """Warns as torch's loader does of more processes than processors; of threads, nothing."""
+        if not self._are_threads(self.dataset):
+            super().check_worker_number_rationality()
 
     def __setattr__(self, name: str, value: Any) -> None:
         if self._initialized and name in _FIXED:
             what = f"{name} attribute should not be set after DataLoader is initialized"
             raise InvalidInput(f"{what}; make another one")
         super().__setattr__(name, value)
+        if self._initialized and name in _READ_ANEW:
+            self._is_stale = True
 
     def __len__(self) -> int:
         """Batches of a whole epoch, for this rank."""
-        if self._order.kind == "iterable":
-            return order.count(len(self.dataset), self.batch_size, self.drop_last)
-        index_sampler: Any = self.batch_sampler if self.batch_sampler is not None else self.sampler
-        return len(index_sampler)
+        if self._share[1] == 1:
+            return super().__len__()
+        share = -(-len(self._sized) // self._share[1])
+        return order.count(share, self.batch_size, self.drop_last)
 
-    def __iter__(self) -> Iterator[Any]:
+    def __iter__(self) -> Iterator[Any]:  # type: ignore[override]
         """Begins the next epoch, or what is left of the one that was loaded."""
         if self._closed:
             raise Closed("this DataLoader is closed")
+        if self._is_stale:
+            self._make()
+        self._settle()
         start = self._loaded or self._between(self._epoch)
-        self._tell_epoch(own=False)
-        self._track = Track(start, self._order.begin(start.epoch, self._loaded))
+        self._show_epoch(start.epoch)
+        course = self._order.begin(start.epoch, self._seed, self._loaded)
+        self._track = Track(start, course, self._resting())
         # Not before: a state that could not be gone on with is not forgotten.
         self._loaded = None
         self._epoch = start.epoch + 1
@@ -235,7 +342,8 @@ class DataLoader:
             timeout=self.timeout or None,
             in_caller=self.num_workers == 0 and not choice.has_engine(self.dataset),
             total=self._length(),
-            progress=self._progress,
+            said=self._IterableDataset_len_called,
+            progress=self.progress,
         )
         self._iterations.add(iteration)
         return iteration
@@ -244,10 +352,14 @@ class DataLoader:
         """The next iteration is this epoch; a sampler with ``set_epoch`` is told. After
         ``load_state_dict``, the epoch of the state keeps its place, any other begins anew."""
         self._epoch = epoch
-        self._tell_epoch(own=True)
+        for holder in self._given:
+            tell = getattr(holder, "set_epoch", None)
+            if callable(tell):
+                tell(epoch)
+        self._show_epoch(epoch)
         if self._loaded is not None and self._loaded.epoch != epoch:
             anew = replace(self._loaded, epoch=epoch, base=0, batches=0, beyond=[])
-            self._loaded = replace(anew, sampler=None)
+            self._loaded = replace(anew, sampler=None, drawn=None, places=[])
 
     def state_dict(self) -> dict[str, Any]:
         """Where the latest iteration stands, as plain data: what was yielded, not what was read
@@ -258,13 +370,16 @@ class DataLoader:
         """The next iteration goes on where ``state_dict`` was taken. After the last batch of an
         epoch, that is an iteration without batches; after its end, the next epoch."""
         state = State.of(state_dict)
-        state.check_fits(self._between(0))
+        state.check_fits(replace(self._between(0), seed=self.seed))
+        state.check_workers(self._workers)
         if state.generator is not None:
             rng.check(state.generator)
         elif state.order == "generator":
             raise InvalidInput("this is no state of a DataLoader: its generator is missing")
-        state = state.divided(self._options.world_size, self.batch_size)
+        state = state.divided(self._share[1], self.batch_size)
         self._ledger.load(state.bad or {})
+        if self.seed is None and choice.has_engine(self.dataset):
+            self._seed, self._chance = state.seed, state.chance
         self._loaded = state
         self._epoch = state.epoch
         self._track = None
@@ -274,11 +389,42 @@ class DataLoader:
         return self._meter.stats(self._engine.stats())
 
     def close(self) -> None:
-        """Ends its iterations and stops its threads at once. Needed by nobody who drops it."""
+        """Ends its iterations and stops its workers at once. Needed by nobody who drops it."""
         self._closed = True
         for iteration in list(self._iterations):
             iteration.close()
         self._engine.close()
+
+    def __getstate__(self) -> dict[str, Any]:
+        """All but what changes while it is used, and the epoch: a copy begins where this one would
+        begin next."""
+        passing = {*_PASSING, "_initialized"}
+        return {name: value for name, value in vars(self).items() if name not in passing}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state)
+        epoch = self._epoch
+        self._begin_life()
+        self._epoch = epoch
+
+    @property
+    def _sized(self) -> Sized:
+        return self.dataset  # type: ignore[return-value]
+
+    @property
+    def _workers(self) -> int:
+        """Of those that each keep a place of the dataset."""
+        return 1 if self._options.workers == "threads" else max(1, self.num_workers)
+
+    def _settle(self) -> None:
+        """Draws what seed there is to draw, and hears which epoch the sampler was told."""
+        if self._chance is None:
+            self._chance = rng.draw_base_seed(None)
+        if self._seed is None and choice.has_engine(self.dataset):
+            self._seed = self._chance
+        if isinstance(self.sampler, SeededSampler) and self.sampler.told is not None:
+            self.set_epoch(self.sampler.told)
+            self.sampler.told = None
 
     def _state(self) -> State:
         if self._loaded is not None:
@@ -287,32 +433,59 @@ class DataLoader:
             return self._track.state()
         facts = self._order.facts()
         between = self._between(self._epoch)
-        return replace(between, generator=facts.generator, sampler=facts.sampler)
+        return replace(
+            between, generator=facts.generator, sampler=facts.sampler, places=self._resting()
+        )
 
     def _between(self, epoch: int) -> State:
         """The beginning of an epoch."""
-        options, kind = self._options, self._order.kind
-        length = None if kind == "iterable" else choice.length_of(self.dataset)
+        kind = self._order.kind
         return State(
             order=kind,
-            length=length,
-            seed=options.seed,
-            shuffle=options.shuffle,
-            world_size=options.world_size,
-            batch_size=options.batch_size,
+            length=None if kind == "iterable" else choice.length_of(self.dataset),
+            seed=self._seed,
+            chance=self._chance or 0,
+            shuffle=self._shuffles,
+            world_size=self._share[1],
+            batch_size=self.batch_size,
             epoch=epoch,
         )
 
-    def _tell_epoch(self, *, own: bool) -> None:
-        """Tells samplers the epoch: the user's only if he calls ``set_epoch``, as with torch."""
-        if own or self._order.kind in ("seeded", "sequential"):
-            for holder in (self.sampler, self.batch_sampler):
-                tell = getattr(holder, "set_epoch", None)
-                if callable(tell):
-                    tell(self._epoch)
+    def _resting(self) -> list[Any]:
+        """The places of workers that have not begun: of the one that is the calling thread, whose
+        dataset goes on from epoch to epoch. Processes begin with copies."""
+        if self.num_workers > 0 or choice.has_engine(self.dataset):
+            return [None] * self._workers
+        return [place.resting(self.dataset, is_iterable=_is_iterable(self.dataset))]
+
+    def _show_epoch(self, epoch: int) -> None:
+        if isinstance(self.sampler, SeededSampler):
+            self.sampler.epoch = epoch
 
     def _length(self) -> int | None:
         try:
+            if _is_iterable(self.dataset):
+                return order.count(len(self._sized), self.batch_size, self.drop_last)
             return len(self)
         except (TypeError, NotImplementedError):
             return None
+
+
+_PASSING = (
+    "_ledger",
+    "_meter",
+    "_track",
+    "_loaded",
+    "_iterations",
+    "_closed",
+    "_options",
+    "_order",
+    "_engine",
+    "_is_stale",
+    "_iterator",
+)
+"""What a loader has while it is used, and a copy makes for itself."""
+
+
+def _is_iterable(dataset: Any) -> bool:
+    return not choice.has_engine(dataset) and choice.is_iterable(dataset)

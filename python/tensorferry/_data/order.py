@@ -22,12 +22,13 @@ def sequential(length: int) -> torch.Tensor:
     return torch.arange(length)
 
 
-def seeded(length: int, seed: int, epoch: int) -> torch.Tensor:
-    """The permutation of ``DistributedSampler(seed=seed)`` in an epoch."""
+def shuffled(length: int, number: int) -> torch.Tensor:
+    """The permutation that follows from a number: that of ``DistributedSampler`` from the sum of
+    its seed and epoch, that of ``RandomSampler`` from what it draws."""
     import torch
 
     generator = torch.Generator()
-    generator.manual_seed(seed + epoch)
+    generator.manual_seed(number)
     return torch.randperm(length, generator=generator)
 
 

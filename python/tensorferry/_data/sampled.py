@@ -48,7 +48,7 @@ class SampledOrder:
         named = ("state_dict", "load_state_dict")
         self.is_stateful = all(callable(getattr(sampler, name, None)) for name in named)
 
-    def begin(self, epoch: int, state: State | None) -> SampledCourse:
+    def begin(self, epoch: int, seed: int | None, state: State | None) -> SampledCourse:
         """Begins an epoch, or goes on from a state."""
         saved = None if state is None else state.sampler
         if state is None or saved is None:
@@ -118,8 +118,6 @@ class SampledOrder:
 
 class SampledCourse:
     """One epoch of it."""
-
-    replayed = 0
 
     def __init__(self, of: SampledOrder, origin: dict[str, Any], state: State | None) -> None:
         self.eager = of.lookahead > 0

@@ -12,9 +12,10 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any
 
+from tensorferry._data.engine import FRESH, Resume
 from tensorferry._errors import InvalidInput
 
-VERSION = 1
+VERSION = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,9 +23,13 @@ class State:
     """What ``state_dict`` gives, and ``load_state_dict`` takes."""
 
     order: str
-    """The kind of order: seeded, generator, sequential, sampler, batch_sampler or iterable."""
+    """The kind of order: seeded, global, generator, sequential, sampler, batch_sampler or
+    iterable."""
     length: int | None
-    seed: int
+    seed: int | None
+    """From which the orders of all epochs follow; None where torch's generators say them."""
+    chance: int
+    """From which transforms of our datasets, and substitutes, follow."""
     shuffle: bool
     world_size: int
     batch_size: int | None
@@ -35,10 +40,14 @@ class State:
     """Batches that came before their turn, with ``in_order=False``."""
     base_seed: int | None = None
     """What torch draws when an epoch begins; None before that."""
+    drawn: int | None = None
+    """What the order of this epoch follows from, where it is a number; None before it is needed."""
     generator: str | None = None
     """The state of the user's generator before it shuffles this epoch, in hexadecimal."""
     sampler: dict[str, Any] | None = None
     """What brings the user's sampler back to its place."""
+    places: list[Any] = field(default_factory=list)
+    """Where each worker's dataset stands, of those that keep a place; as they tell it."""
     bad: dict[str, Any] | None = None
     """Bad samples so far."""
 
@@ -78,6 +87,18 @@ class State:
             base = min(self.length, base)
         return replace(self, base=base, batches=0, world_size=world_size, batch_size=batch_size)
 
+    def resume(self) -> Resume:
+        """For the engine."""
+        if all(each is None for each in self.places):
+            return FRESH
+        return Resume(self.places, self.batches)
+
+    def check_workers(self, workers: int) -> None:
+        """Refuses to go on with other workers, where each has a place of its own."""
+        if any(each is not None for each in self.places) and len(self.places) != workers:
+            what = f"the state has the places of {len(self.places)} workers in the dataset"
+            raise InvalidInput(f"{what}, this loader has {workers}; load with as many")
+
     def check_fits(self, other: State) -> None:
         """Refuses to go on with ``other``, the state of a loader of another kind."""
         for name, meaning in (
@@ -87,23 +108,33 @@ class State:
             ("seed", "another seed"),
         ):
             saved, present = getattr(self, name), getattr(other, name)
-            if saved != present:
+            if saved != present and not _are_alike(name, saved, present):
                 what = f"the state is of a loader with {meaning}"
                 raise InvalidInput(f"{what}: {name} was {saved!r}, here it is {present!r}")
 
 
+def _are_alike(name: str, saved: Any, present: Any) -> bool:
+    """An epoch's shuffle follows from a number, whether that was drawn or is a seed's; and a loader
+    without a seed goes on with any."""
+    if name == "order":
+        return {saved, present} == {"seeded", "global"}
+    return name == "seed" and None in (saved, present)
+
+
 def _judge(state: State) -> None:
-    for name in ("epoch", "base", "batches", "world_size", "seed"):
+    for name in ("epoch", "base", "batches", "world_size", "chance"):
         value = getattr(state, name)
-        if type(value) is not int or (value < 0 and name != "seed"):
+        if type(value) is not int or (value < 0 and name != "chance"):
             raise _strange(f"{name} is {value!r}")
-    for name in ("length", "batch_size", "base_seed"):
+    for name in ("length", "batch_size", "base_seed", "seed", "drawn"):
         if type(getattr(state, name)) not in (int, type(None)):
             raise _strange(f"{name} is {getattr(state, name)!r}")
     if state.world_size < 1 or (state.batch_size is not None and state.batch_size < 1):
         raise _strange("world_size and batch_size are at least 1")
     if not isinstance(state.beyond, list) or any(type(each) is not int for each in state.beyond):
         raise _strange(f"beyond is {state.beyond!r}")
+    if not isinstance(state.places, list):
+        raise _strange("places is no list")
     if not isinstance(state.generator, str | None):
         raise _strange("generator is no text")
     for name in ("sampler", "bad"):

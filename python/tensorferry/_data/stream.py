@@ -1,7 +1,8 @@
-"""The engine for an ``IterableDataset``: one thread reads it, ahead of the user.
+"""Reading an ``IterableDataset``, whose items come one after the other.
 
-One, because the samples of an iterator come one after the other; so there is nothing to divide
-between workers, and the items are those of torch's loader with ``num_workers=0``.
+To go on in mid-epoch, a dataset or its iterator that knows its place is asked for it after every
+batch and brought back to it, as torchdata's ``StatefulDataLoader`` does. Of any other, the items
+that were read already are passed over; where that can't be right, it is refused.
 
 Bad samples: one that is skipped is named by its place among all items. A generator is over once it
 has raised, which must not look like the end of the data: if nothing follows an error, the error is
@@ -12,21 +13,22 @@ from __future__ import annotations
 
 import time
 import weakref
-from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
+from tensorferry._data import place
 from tensorferry._data.bad import BadSample
-from tensorferry._data.engine import Batch, EngineStats, OnError, Options
+from tensorferry._data.engine import Batch, OnError
 from tensorferry._data.fetch import Abandoned
-from tensorferry._data.threads import Hall, hire
-from tensorferry._errors import Closed
+from tensorferry._errors import InvalidInput
 
 ERRORS_IN_A_ROW_MAX = 1000
 """Bad items after which an iterator is taken to be broken."""
 
 _END = object()
+
+_STATE = "give it, or the iterator that it returns, state_dict() and load_state_dict()"
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,66 +42,88 @@ class Source:
     pin: Callable[[Any], Any] | None
     on_error: OnError
 
-
-class StreamEngine:
-    """A thread and an iterable dataset; or the caller's thread, without workers."""
-
-    def __init__(self, source: Source, options: Options) -> None:
-        self._source = source
-        self._options = options
-        self._closed = False
-
-    def begin(self, epoch: int, *, seed: int, base_seed: int) -> StreamRun | CallerStreamRun:
-        """Starts an epoch."""
-        if self._closed:
-            raise Closed("this DataLoader is closed")
-        if self._options.num_workers == 0:
-            return CallerStreamRun(self._source, epoch)
-        return StreamRun(self._source, self._options, epoch, base_seed)
-
-    def stats(self) -> EngineStats:
-        """Its thread."""
-        return EngineStats(threads={"python": min(1, self._options.num_workers)})
-
-    def close(self) -> None:
-        """Its runs close themselves."""
-        self._closed = True
+    def open(self, epoch: int, start: Any) -> Stream:
+        """Asks the dataset for its iterator, and goes to where it was."""
+        stream = Stream(self, epoch, start)
+        stream.open()
+        return stream
 
 
 class Stream:
     """The dataset while it is read, by one thread at a time."""
 
-    def __init__(self, source: Source, epoch: int) -> None:
+    def __init__(self, source: Source, epoch: int, start: Any = None) -> None:
         self._source = source
         self._epoch = epoch
+        self._start = start
         self._items: Iterator[Any] | None = None
-        self._place = 0
+        self._count = 0
         self._ended = False
 
     def open(self) -> None:
-        """Asks the dataset for its iterator."""
-        if self._items is None:
-            self._items = iter(self._source.dataset)
+        """Asks the dataset for its iterator, and goes to where it was."""
+        if self._items is not None:
+            return
+        dataset, start = self._source.dataset, self._start
+        if start is not None:
+            place.put_back(dataset, start["dataset"])
+        items = iter(dataset)
+        self._items = items
+        if start is not None:
+            place.put_back(items, start["iterator"])
+            if start["dataset"] is start["iterator"] is None:
+                self._pass_over(start["count"], _was_read_here(dataset) and items is dataset)
+            self._count, self._ended = start["count"], start["ended"]
+        _note_read(dataset)
 
-    def batch(self, number: int, size: int, is_given_up: Callable[[], bool]) -> Batch:
-        """Reads and collates the next items."""
-        began = time.perf_counter()
+    def read(
+        self, number: int, indices: Sequence[Any], is_given_up: Callable[[], bool] = lambda: False
+    ) -> Batch:
+        """Reads and collates as many items as there are indices."""
+        began, size = time.perf_counter(), len(indices)
         bad: list[BadSample] = []
         try:
             self.open()
             items = self._read(size, bad, is_given_up)
             if self._ended and (not items or (self._source.drop_last and len(items) < size)):
-                return Batch(number, _END, 0, bad=bad)
+                return Batch(number, None, 0, bad=bad, ended=True)
             data = self._source.collate(items if self._source.batched else items[0])
             collated = time.perf_counter()
             if self._source.pin is not None:
                 data = self._source.pin(data)
+            where = self._where()
         except BaseException as error:
-            error.add_note(f"while reading item {self._place} of the dataset")
+            error.add_note(f"while reading item {self._count} of the dataset")
             return Batch(number, None, 0, error=_unlike_the_end(error), bad=bad)
         pinned = time.perf_counter()
-        seconds = {"python": collated - began, "hand-over": pinned - collated}
-        return Batch(number, data, len(items), bad=bad, seconds=seconds)  # type: ignore[arg-type]
+        return Batch(
+            number,
+            data,
+            len(items),
+            bad=bad,
+            seconds={"python": collated - began, "hand-over": pinned - collated},
+            place=where,
+        )
+
+    def _where(self) -> dict[str, Any]:
+        """What brings another stream here."""
+        dataset, items = self._source.dataset, self._items
+        return {
+            "count": self._count,
+            "ended": self._ended,
+            "dataset": None if items is dataset else place.of(dataset),
+            "iterator": place.of(items),
+        }
+
+    def _pass_over(self, count: int, is_used: bool) -> None:
+        what = f"the state is {count} items into the dataset, which can't be gone back to"
+        if count and is_used:
+            why = "this object is its own iterator and was read already"
+            raise InvalidInput(f"{what}: {why}. Make a new one, or {_STATE}")
+        while self._count < count:
+            if self._next([]) is _END:
+                why = f"it ended after {self._count}; it may have been read already"
+                raise InvalidInput(f"{what}: {why}. Make a new one, or {_STATE}")
 
     def _read(self, size: int, bad: list[BadSample], is_given_up: Callable[[], bool]) -> list[Any]:
         items: list[Any] = []
@@ -127,13 +151,28 @@ class Stream:
                 if self._source.on_error == "raise":
                     raise
                 failure = error
-                bad.append(BadSample.of(self._epoch, self._place, error))
-                self._place += 1
+                bad.append(BadSample.of(self._epoch, self._count, error))
+                self._count += 1
                 continue
-            self._place += 1
+            self._count += 1
             return item
         assert failure is not None
         raise failure
+
+
+_read_here: weakref.WeakValueDictionary[int, Any] = weakref.WeakValueDictionary()
+"""Datasets that were read in this process, by their addresses."""
+
+
+def _was_read_here(dataset: object) -> bool:
+    return _read_here.get(id(dataset)) is dataset
+
+
+def _note_read(dataset: object) -> None:
+    try:
+        _read_here[id(dataset)] = dataset
+    except TypeError:
+        return  # Without weak references; it is then taken to be new.
 
 
 def _unlike_the_end(error: BaseException) -> BaseException:
@@ -142,84 +181,3 @@ def _unlike_the_end(error: BaseException) -> BaseException:
     other = RuntimeError("StopIteration was raised while a batch was made")
     other.__cause__ = error
     return other
-
-
-class _Reading(NamedTuple):
-    """A batch to read: a task for the thread."""
-
-    stream: Stream
-    number: int
-    size: int
-    is_given_up: Callable[[], bool]
-    done: Callable[[Batch], None]
-
-    def work(self) -> None:
-        self.done(self.stream.batch(self.number, self.size, self.is_given_up))
-
-    def fail(self, error: BaseException) -> None:
-        self.done(Batch(self.number, None, 0, error=error))
-
-
-class StreamRun:
-    """One epoch in a thread."""
-
-    def __init__(self, source: Source, options: Options, epoch: int, base_seed: int) -> None:
-        self._stream = Stream(source, epoch)
-        self._crew = hire(options, 1, source.dataset, base_seed)
-        self._hall = Hall(in_order=True)
-        self._waiting: dict[int, Sequence[Any]] = {}
-        self._submitted = 0
-        weakref.finalize(self, self._crew.stop).atexit = False
-
-    def submit(self, indices: Sequence[Any]) -> None:
-        """Has the thread read as many items."""
-        number = self._submitted
-        self._submitted += 1
-        self._waiting[number] = [f"batch {number}"]
-        stopped, done = self._crew.stopped, self._hall.put
-        self._crew.put(_Reading(self._stream, number, len(indices), stopped, done))
-
-    def next(self, timeout: float | None) -> Batch:
-        """Waits for a batch."""
-        batch = self._hall.next(timeout, self._waiting)
-        del self._waiting[batch.number]
-        return _unless_over(batch)
-
-    def close(self) -> None:
-        """Stops reading."""
-        self._hall.close()
-        self._crew.stop()
-
-
-class CallerStreamRun:
-    """One epoch in the thread that asks."""
-
-    def __init__(self, source: Source, epoch: int) -> None:
-        self._stream = Stream(source, epoch)
-        self._stream.open()
-        self._sizes: deque[int] = deque()
-        self._taken = 0
-        self._closed = False
-
-    def submit(self, indices: Sequence[Any]) -> None:
-        """Remembers how many items are wanted."""
-        self._sizes.append(len(indices))
-
-    def next(self, timeout: float | None) -> Batch:
-        """Reads them."""
-        if self._closed:
-            raise Closed("this iteration was closed; iterate over the DataLoader again")
-        number = self._taken
-        self._taken += 1
-        return _unless_over(self._stream.batch(number, self._sizes.popleft(), lambda: False))
-
-    def close(self) -> None:
-        """Stops."""
-        self._closed = True
-        self._sizes.clear()
-
-
-def _unless_over(batch: Batch) -> Batch:
-    if batch.data is _END:
-        raise StopIteration
-    return batch

@@ -1,7 +1,8 @@
-"""The engine for datasets in Python: samples are got by threads of this process.
+"""The engine for ``workers="threads"``: samples are got by threads of this process.
 
-No copies, no pickling, no shared memory, no start-up; but Python code takes turns (the GIL), so it
-pays where samples are read, decoded or computed by native code.
+No copies, no pickling, no shared memory, no start-up; but Python code takes turns (the GIL), and
+all threads use one dataset object. So it is for datasets that were written for that, and is never
+chosen for the user.
 """
 
 from __future__ import annotations
@@ -13,9 +14,9 @@ from queue import Empty, SimpleQueue
 from typing import Any
 
 from tensorferry._data.crew import Crew, Task
-from tensorferry._data.engine import Batch, EngineStats, Options
+from tensorferry._data.engine import FRESH, Batch, EngineStats, Options, Resume
 from tensorferry._data.fetch import Fetcher, Job
-from tensorferry._data.late import DataTimeout, named
+from tensorferry._data.late import DataTimeout, late
 from tensorferry._data.worker import WorkerInfo, set_worker_info
 from tensorferry._errors import Closed
 
@@ -29,7 +30,7 @@ class ThreadEngine:
         self._crew: Crew | None = None
         self._closed = False
 
-    def begin(self, epoch: int, *, seed: int, base_seed: int) -> ThreadRun:
+    def begin(self, epoch: int, *, seed: int, base_seed: int, resume: Resume = FRESH) -> ThreadRun:
         """Starts an epoch."""
         if self._closed:
             raise Closed("this DataLoader is closed")
@@ -114,11 +115,7 @@ class Hall:
 
 
 def _late(timeout: float | None, waiting: dict[int, Sequence[Any]], wanted: int) -> str:
-    indices = waiting.get(wanted) or next(iter(waiting.values()), [])
-    return (
-        f"no batch after {timeout} seconds; waiting for samples {named(indices)}. "
-        "The dataset may hang or be slower than timeout= allows"
-    )
+    return late(timeout, waiting.get(wanted) or next(iter(waiting.values()), []))
 
 
 class ThreadRun:

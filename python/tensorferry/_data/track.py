@@ -1,25 +1,28 @@
 """What of an epoch has been yielded to the user.
 
 Batches are yielded in order unless the user allows otherwise, so this is a number and, for those
-that came before their turn, a short set. A batch that failed, or was left out because all of it was
-bad, counts as passed once a later one is yielded.
+that came before their turn, a short set. A batch that failed, or is none because its worker's
+data is over, counts as passed once a later one is yielded.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from typing import Any
 
 from tensorferry._data.course import Course
+from tensorferry._data.engine import Batch
 from tensorferry._data.state import State
 
 
 class Track:
     """The place in one epoch, from which ``state_dict`` is made."""
 
-    def __init__(self, start: State, course: Course) -> None:
+    def __init__(self, start: State, course: Course, resting: Sequence[Any]) -> None:
         self.start = start
         self.course = course
+        self._places: list[Any] = list(start.places or resting)
         self.passed = start.batches
         """All batches before this one are done with."""
         self.ended = False
@@ -32,11 +35,13 @@ class Track:
         return self.passed + len(self._unyielded)
 
     def dropped(self, number: int) -> None:
-        """A batch failed or was left out."""
+        """A batch failed, or there is none."""
         self._unyielded.append(number)
 
-    def yielded(self, number: int) -> None:
+    def yielded(self, number: int, batch: Batch) -> None:
         """A batch went to the user."""
+        if batch.place is not None:
+            self._places[batch.worker] = batch.place
         self._pass(self._unyielded)
         self._unyielded = []
         self._pass([number])
@@ -49,8 +54,10 @@ class Track:
             batches=self.passed,
             beyond=sorted(self._beyond),
             base_seed=facts.base_seed,
+            drawn=facts.drawn,
             generator=facts.generator,
             sampler=facts.sampler,
+            places=list(self._places),
         )
 
     def _pass(self, numbers: Iterable[int]) -> None:

@@ -1,6 +1,6 @@
 """The order of a dataset that has none to choose: an ``IterableDataset`` yields what it likes.
 
-To resume, it is read again from its beginning, and what was yielded already is passed over.
+To resume, those who read it go to their places by themselves.
 """
 
 from __future__ import annotations
@@ -22,16 +22,21 @@ class Unindexed:
 
     kind = "iterable"
 
-    def __init__(self, batch_size: int | None, generator: torch.Generator | None) -> None:
+    def __init__(
+        self, batch_size: int | None, generator: torch.Generator | None, draws_once: bool
+    ) -> None:
         self.batch_size = batch_size
         self.generator = generator
+        self.draws_once = draws_once
+        self.base_seed: int | None = None
 
-    def begin(self, epoch: int, state: State | None) -> UnindexedCourse:
+    def begin(self, epoch: int, seed: int | None, state: State | None) -> UnindexedCourse:
         """Begins an epoch, or goes on from a state."""
-        base_seed = None if state is None else state.base_seed
-        if base_seed is None:
-            base_seed = rng.draw_base_seed(self.generator)
-        return UnindexedCourse(self, base_seed, 0 if state is None else state.batches)
+        if state is not None and state.base_seed is not None:
+            self.base_seed = state.base_seed
+        elif self.base_seed is None or not self.draws_once:
+            self.base_seed = rng.draw_base_seed(self.generator)
+        return UnindexedCourse(self, self.base_seed, 0 if state is None else state.batches)
 
     def facts(self) -> Facts:
         """For a state between epochs."""
@@ -43,14 +48,14 @@ class UnindexedCourse:
 
     eager = True
 
-    def __init__(self, of: Unindexed, base_seed: int, replayed: int) -> None:
+    def __init__(self, of: Unindexed, base_seed: int, first: int) -> None:
         self._of = of
+        self._first = first
         self.base_seed = base_seed
-        self.replayed = replayed
 
     def batches(self) -> Iterator[tuple[int, Sequence[Any]]]:
         """Without end."""
-        for number in count():
+        for number in count(self._first):
             yield number, [None] * (self._of.batch_size or 1)
 
     def pulled(self, requests: int) -> None:
@@ -64,5 +69,5 @@ class UnindexedCourse:
         return ()
 
     def facts(self, passed: int) -> Facts:
-        """Its number of batches says it all."""
+        """The readers say where they are."""
         return Facts(self.base_seed)

@@ -41,6 +41,8 @@ enum Workload {
     Slow,
     /// Two loaders in one process with samples of different sizes
     Consumers,
+    /// A loader on a cold disk while a checkpoint is saved
+    Beside,
 }
 
 pub(crate) fn run(args: &Args, env: &Env) -> Result<()> {

@@ -11,12 +11,14 @@
 use std::borrow::Cow;
 use std::fmt;
 use std::fs::File;
+use std::io::ErrorKind;
 use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 
 use super::spent;
 use crate::dtype::Dtype;
 use crate::error::{Error, Kind, Result};
+use crate::io::Demand;
 
 /// The stored bytes of a sample, by field.
 #[derive(Clone)]
@@ -187,8 +189,15 @@ impl<'a> Field<'a> {
 }
 
 fn read_exact(file: &File, start: u64, into: &mut [u8]) -> Result<()> {
-    spent::reading(|| file.read_exact_at(into, start))
-        .map_err(|error| Error::from_io(error, "can't read the sample"))
+    let bytes = into.len() as u64;
+    let read = || file.read_exact_at(into, start);
+    spent::reading(|| Demand::of_process().during(bytes, read)).map_err(|error| {
+        let told = match error.kind() {
+            ErrorKind::UnexpectedEof => "the file ends too early: it was cut since it was opened",
+            _ => "can't read the sample",
+        };
+        Error::from_io(error, told).with("offset", start)
+    })
 }
 
 /// What one array of a sample looks like.
@@ -266,6 +275,21 @@ mod tests {
         assert_eq!(&*raw.field(1).all().unwrap(), b"cls");
         assert_eq!((raw.bytes(), raw.len()), (8, 2));
         assert!(Raw::fields(b"image".to_vec(), vec![3]).is_err());
+    }
+
+    #[test]
+    fn a_file_that_is_cut_while_a_sample_of_it_is_on_its_way_is_told() {
+        let file = Arc::new(tempfile::tempfile().unwrap());
+        file.set_len(10).unwrap();
+        let raw = Raw::stored(Arc::clone(&file), 0, 10);
+        file.set_len(4).unwrap();
+        for error in [raw.in_memory().unwrap_err(), raw.field(0).all().unwrap_err()] {
+            assert_eq!(error.kind(), Kind::Truncated);
+            assert!(
+                error.to_string().starts_with("the file ends too early: it was cut"),
+                "{error}"
+            );
+        }
     }
 
     #[test]

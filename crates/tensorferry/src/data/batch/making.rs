@@ -25,8 +25,8 @@ pub struct Making {
 #[derive(Default)]
 struct State {
     columns: Vec<Growing>,
-    /// How the samples differ, if they do.
-    unlike: Option<String>,
+    /// How the samples differ, if they do, and one that does.
+    unlike: Option<(String, usize)>,
 }
 
 struct Growing {
@@ -52,12 +52,13 @@ impl Making {
         Slot { making: self, at, field: 0, held: Vec::new() }
     }
 
-    /// The columns, of those samples alone for which `keep` says so.
-    pub fn finish(self, keep: &[bool]) -> Result<Vec<Column>> {
+    /// The columns, of those samples alone for which `keep` says so. An error names one by `name`.
+    pub fn finish(self, keep: &[bool], name: &dyn Fn(usize) -> String) -> Result<Vec<Column>> {
         let state = self.state.into_inner().unwrap_or_else(PoisonError::into_inner);
         // What only samples that are left out had is left out with them.
         let wanted = state.columns.into_iter().filter(|column| column.is_in_any(keep));
-        let mut whole: Vec<_> = wanted.map(|column| column.finish(keep)).collect::<Result<_>>()?;
+        let mut whole: Vec<_> =
+            wanted.map(|column| column.finish(keep, name)).collect::<Result<_>>()?;
         // Which thread was first must not show.
         whole.sort_by(|a, b| (a.field, &a.member).cmp(&(b.field, &b.member)));
         Ok(whole)
@@ -70,10 +71,10 @@ impl Making {
             Growing::arrays(field, member, layout.clone(), self.slots)
         })?;
         let Values::Arrays { layout: others, parts, .. } = &mut column.values else {
-            return Err(differ(unlike, "bytes", layout));
+            return Err(differ(unlike, "bytes", layout, at));
         };
         if others != layout {
-            return Err(differ(unlike, &others.to_string(), layout));
+            return Err(differ(unlike, &others.to_string(), layout, at));
         }
         column.filled[at] = true;
         parts[at].take().ok_or_else(|| Error::invalid(format!("{member:?} is there twice")))
@@ -105,9 +106,10 @@ impl Making {
         lock(&self.state).columns.iter_mut().for_each(|column| column.filled[at] = false);
     }
 
-    /// Why the samples can't lie side by side, once two were seen that can't.
-    pub fn unlike(&self) -> Option<Error> {
-        lock(&self.state).unlike.clone().map(Error::invalid)
+    /// Why the samples can't lie side by side, once two were seen that can't, and which is one of them.
+    pub fn unlike(&self) -> Option<(Error, usize)> {
+        let unlike = lock(&self.state).unlike.clone();
+        unlike.map(|(message, at)| (Error::invalid(message), at))
     }
 }
 
@@ -126,13 +128,13 @@ fn find<'a>(
 }
 
 /// Two samples can't lie side by side.
-fn differ(unlike: &mut Option<String>, others: &str, layout: &Layout) -> Error {
+fn differ(unlike: &mut Option<(String, usize)>, others: &str, layout: &Layout, at: usize) -> Error {
     let message = format!(
         "the samples of a batch differ: one is {layout}, another {others}; make them equal with a \
          transform (Resize and CenterCrop, or RandomResizedCrop), or use batch_size=1 or a \
          collate_fn"
     );
-    *unlike = Some(message.clone());
+    *unlike = Some((message.clone(), at));
     Error::invalid(message)
 }
 
@@ -158,11 +160,11 @@ impl Growing {
         self.filled.iter().zip(keep).any(|(filled, keep)| *filled && *keep)
     }
 
-    fn finish(self, keep: &[bool]) -> Result<Column> {
+    fn finish(self, keep: &[bool], name: &dyn Fn(usize) -> String) -> Result<Column> {
         if let Some(at) = (0..keep.len()).find(|at| keep[*at] && !self.filled[*at]) {
             let missing =
                 format!("a sample lacks {:?}, which others of its batch have", self.member);
-            return Err(Error::invalid(missing).with("slot", at));
+            return Err(Error::invalid(missing).with("name", name(at)));
         }
         let content = match self.values {
             Values::Blobs(blobs) => {
@@ -243,6 +245,10 @@ mod tests {
         Ok(())
     }
 
+    fn named(at: usize) -> String {
+        format!("sample {at}")
+    }
+
     fn bytes(column: &Column) -> &[u8] {
         match &column.content {
             Content::Arrays { block, .. } => block,
@@ -259,7 +265,7 @@ mod tests {
                 scope.spawn(move || write(making, at, at as u8, 3).unwrap());
             }
         });
-        let columns = making.finish(&[true; 4]).unwrap();
+        let columns = making.finish(&[true; 4], &named).unwrap();
         assert_eq!(bytes(&columns[0]), [0, 0, 0, 1, 1, 1, 2, 2, 2, 3, 3, 3]);
     }
 
@@ -269,7 +275,7 @@ mod tests {
         for at in [0, 2, 3] {
             write(&making, at, at as u8, 2).unwrap();
         }
-        let columns = making.finish(&[true, false, true, true]).unwrap();
+        let columns = making.finish(&[true, false, true, true], &named).unwrap();
         assert_eq!(bytes(&columns[0]), [0, 0, 2, 2, 3, 3]);
     }
 
@@ -279,7 +285,7 @@ mod tests {
         write(&making, 0, 7, 2).unwrap();
         making.forget(0);
         write(&making, 0, 8, 2).unwrap();
-        assert_eq!(bytes(&making.finish(&[true]).unwrap()[0]), [8, 8]);
+        assert_eq!(bytes(&making.finish(&[true], &named).unwrap()[0]), [8, 8]);
     }
 
     #[test]
@@ -295,8 +301,9 @@ mod tests {
     fn a_member_that_one_sample_lacks_is_an_error() {
         let making = Making::new(2);
         write(&making, 0, 1, 2).unwrap();
-        let error = making.finish(&[true, true]).unwrap_err();
-        assert!(error.to_string().contains("lacks"), "{error}");
+        let error = making.finish(&[true, true], &named).unwrap_err();
+        let told = error.to_string();
+        assert!(told.contains("lacks") && told.contains("sample 1"), "{error}");
     }
 
     #[test]
@@ -305,7 +312,7 @@ mod tests {
         making.slot(0).bytes("odd", b"1").unwrap();
         making.forget(0);
         making.slot(1).bytes("", b"2").unwrap();
-        let columns = making.finish(&[false, true]).unwrap();
+        let columns = making.finish(&[false, true], &named).unwrap();
         let members: Vec<_> = columns.iter().map(|column| &*column.member).collect();
         assert_eq!(members, [""]);
     }
@@ -319,7 +326,7 @@ mod tests {
             slot.bytes(member, member.as_bytes()).unwrap();
         }
         drop(slot);
-        let columns = making.finish(&[true]).unwrap();
+        let columns = making.finish(&[true], &named).unwrap();
         let keys: Vec<_> = columns.iter().map(|c| (c.field, &*c.member)).collect();
         assert_eq!(keys, [(0, ""), (1, "a"), (1, "b")]);
     }

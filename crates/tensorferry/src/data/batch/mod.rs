@@ -7,7 +7,6 @@
 
 mod making;
 
-pub use super::spent::Spent;
 pub use making::{Making, Slot};
 
 use super::sample::Layout;
@@ -23,8 +22,6 @@ pub struct Batch {
     pub labels: Vec<Label>,
     /// What they are made of.
     pub columns: Vec<Column>,
-    /// What threads spent on it.
-    pub spent: Spent,
 }
 
 /// One array or one string of bytes of every sample in a batch.

@@ -3,8 +3,10 @@
 use std::collections::HashMap;
 use std::fs::File;
 use std::os::unix::fs::FileExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
+
+use rustix::fs::fstatvfs;
 
 use crate::codec::checksum::crc32c;
 use crate::data::sample::Raw;
@@ -20,12 +22,43 @@ const ALIGNMENT: u64 = 4096;
 /// Where the bytes are: a file, or in tests what stands for one.
 type Drawer = Arc<dyn FileExt + Send + Sync>;
 
+/// How much is kept on an SSD, and where.
+#[derive(Debug, Clone, Default)]
+pub struct Config {
+    /// A directory there.
+    pub directory: PathBuf,
+    /// Bytes in it.
+    pub bytes: u64,
+    /// Free bytes of the file system that are left to others. Caches of several processes in one
+    /// place take no more than that together, whatever each may take.
+    pub leave_bytes: u64,
+}
+
 /// The SSD's part of a cache. Its owner has the lock.
 pub struct Disk {
     file: Drawer,
     shelf: Shelf,
     arena: Arena,
     places: HashMap<u32, Place>,
+    room: Arc<Room>,
+    /// How far the file has grown: below, nothing is taken of the file system any more.
+    grown: u64,
+}
+
+/// The file system, of whose free bytes some are left to others.
+#[derive(Default)]
+struct Room {
+    file: Option<File>,
+    leave_bytes: u64,
+}
+
+impl Room {
+    /// Whether so many bytes more may be taken.
+    fn has(&self, bytes: u64) -> bool {
+        let Some(file) = &self.file else { return true };
+        let free = fstatvfs(file).map_or(0, |room| room.f_bavail * room.f_frsize);
+        free >= self.leave_bytes.saturating_add(bytes)
+    }
 }
 
 struct Place {
@@ -50,6 +83,8 @@ pub struct Written {
 pub struct Writing {
     file: Drawer,
     offset: u64,
+    /// Where there must be room, if the file grows.
+    grows: Option<Arc<Room>>,
 }
 
 /// A sample that was found and is to be read.
@@ -61,14 +96,20 @@ pub struct Reading {
 }
 
 impl Disk {
-    pub fn new(directory: &Path, bytes: u64, policy: Policy) -> Result<Self> {
-        Self::over(Arc::new(unnamed(directory)?), bytes, policy)
+    pub fn new(config: &Config, policy: Policy) -> Result<Self> {
+        let file = unnamed(&config.directory)?;
+        let limited = config.leave_bytes > 0;
+        let again = limited.then(|| file.try_clone()).transpose();
+        let again = again.map_err(|error| Error::from_io(error, "can't open the cache again"))?;
+        let room = Room { file: again, leave_bytes: config.leave_bytes };
+        Ok(Self { room: Arc::new(room), ..Self::over(Arc::new(file), config.bytes, policy)? })
     }
 
     pub fn over(file: Drawer, bytes: u64, policy: Policy) -> Result<Self> {
         let arena = Arena::new(Size(bytes.next_multiple_of(ALIGNMENT)), ALIGNMENT)?;
         let shelf = Shelf::new(policy, bytes);
-        Ok(Self { file, shelf, arena, places: HashMap::new() })
+        let (places, room) = (HashMap::new(), Arc::default());
+        Ok(Self { file, shelf, arena, places, room, grown: 0 })
     }
 
     pub fn has(&self, id: u32) -> bool {
@@ -122,8 +163,9 @@ impl Disk {
             return None;
         };
         let (file, offset) = (Arc::clone(&self.file), span.offset());
+        let grows = (offset + bytes > self.grown).then(|| Arc::clone(&self.room));
         self.places.insert(id, Place { span, bytes, written: None, users: 1, gone: false });
-        Some(Writing { file, offset })
+        Some(Writing { file, offset, grows })
     }
 
     /// A sample that a place was reserved for has been written, or could not be.
@@ -132,6 +174,9 @@ impl Disk {
             self.remove(id);
         }
         if let Some(place) = self.places.get_mut(&id) {
+            if written.is_some() {
+                self.grown = self.grown.max(place.span.offset() + place.bytes);
+            }
             place.written = written;
         }
         self.let_go(id);
@@ -164,6 +209,9 @@ impl Place {
 impl Writing {
     /// Writes the sample, without any lock.
     pub fn write(self, raw: &Raw) -> Option<Written> {
+        if self.grows.is_some_and(|room| !room.has(raw.bytes())) {
+            return None;
+        }
         let raw = raw.in_memory().ok()?;
         let bytes = raw.as_memory()?;
         self.file.write_all_at(bytes, self.offset).ok()?;

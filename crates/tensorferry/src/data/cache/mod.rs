@@ -16,10 +16,10 @@
 mod disk;
 mod tier;
 
+pub use disk::Config as DiskConfig;
 pub use tier::Tier;
 
 use std::collections::HashMap;
-use std::path::PathBuf;
 use std::sync::Arc;
 
 use self::disk::Disk;
@@ -35,8 +35,8 @@ pub struct Config {
     pub policy: Policy,
     /// Bytes in memory.
     pub memory_bytes: u64,
-    /// A directory on an SSD, and bytes in it.
-    pub disk: Option<(PathBuf, u64)>,
+    /// The same on an SSD.
+    pub disk: Option<DiskConfig>,
     /// Whether samples are kept as decoded, rather than as stored.
     pub decoded: bool,
 }
@@ -82,7 +82,7 @@ impl Cache {
         let shelf = Shelf::new(config.policy, config.memory_bytes);
         let memory = Memory { shelf, held: HashMap::new(), future: Future::new(len)? };
         let disk = config.disk.as_ref();
-        let disk = disk.map(|(directory, bytes)| Disk::new(directory, *bytes, config.policy));
+        let disk = disk.map(|disk| Disk::new(disk, config.policy));
         Ok(Self {
             memory: Mutex::new(memory),
             disk: disk.transpose()?.map(Mutex::new),

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::config::Config;
 use super::work::Work;
-use crate::data::batch::{Batch, Making, Spent};
+use crate::data::batch::{Batch, Making};
 use crate::data::recipe::{Recipe, Scratch};
 use crate::data::source::Source;
 use crate::error::{Error, Result};
@@ -24,6 +24,6 @@ pub fn alone(source: Arc<dyn Source>, recipes: Vec<Box<dyn Recipe>>, index: u32)
     let (making, loaded) = (Making::new(1), work.load(index, now)?);
     work.prepare((index, now), &loaded, (&making, 0), &mut Scratch::default()).0?;
     let labels = vec![work.source.label(index as usize)];
-    let columns = making.finish(&[true])?;
-    Ok(Batch { indices: vec![index], labels, columns, spent: Spent::default() })
+    let columns = making.finish(&[true], &|_| work.source.name(index as usize))?;
+    Ok(Batch { indices: vec![index], labels, columns })
 }

@@ -41,13 +41,15 @@ pub enum Mode {
 pub enum OnError {
     /// Its batch fails.
     Raise,
-    /// It is left out; its batch is shorter.
+    /// It is left out; its batch is shorter. Of a batch of nothing but bad samples, each is
+    /// substituted.
     Skip,
     /// Another one stands in for it, chosen by seed, epoch and index.
     Substitute,
 }
 
-/// How often a substitute is sought before the batch fails.
+/// How many other samples are tried in place of a bad one. A source with no more than that fails a
+/// batch only if all of it is bad.
 pub const SUBSTITUTES_MAX: u32 = 16;
 
 impl Default for Config {

@@ -18,6 +18,7 @@ use std::time::Instant;
 
 use super::config::Mode;
 use super::line::{Line, Task, What};
+use super::open::Together;
 use super::roster::{Done, Outcome, Roster};
 use super::work::Work;
 use crate::data::recipe::Scratch;
@@ -86,9 +87,9 @@ impl Crew {
         }
     }
 
-    pub(super) fn submit(&self, id: u64, indices: &[u32]) -> Result<()> {
+    pub(super) fn submit(&self, id: u64, indices: &[u32], together: Together) -> Result<()> {
         let mut roster = self.lock()?;
-        roster.submit(id, indices)?;
+        roster.submit(id, indices, together)?;
         self.man(&mut roster)?;
         self.shared.release(roster);
         Ok(())
@@ -194,8 +195,8 @@ fn carry_out(task: Task, scratch: &mut Scratch) -> Done {
     let began = now();
     let outcome = match what {
         What::Load => Outcome::Loaded(work.load(index, moment)),
-        What::Prepare { loaded, making } => {
-            let slot = (&*making, ticket.slot);
+        What::Prepare { loaded, making, place } => {
+            let slot = (&*making, place);
             let (prepared, spent) = work.prepare((index, moment), &loaded, slot, scratch);
             // Whoever takes the batch must be the only one who has it.
             drop((loaded, making));

@@ -6,11 +6,12 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
-use super::open::{Fault, Open, Rule, Verdict};
+use super::open::{Handed, Open, Rule, Together};
 use super::work::Work;
-use crate::data::batch::{Batch, Making, Spent};
+use crate::data::batch::Making;
 use crate::data::cache::Origin;
 use crate::data::sample::Raw;
+use crate::data::spent::Spent;
 use crate::error::{Error, Result};
 use crate::plan::eviction::Moment;
 use crate::plan::threads::Consumer;
@@ -38,7 +39,7 @@ pub(super) struct Task {
 /// The work itself.
 pub(super) enum What {
     Load,
-    Prepare { loaded: (Raw, Origin), making: Arc<Making> },
+    Prepare { loaded: (Raw, Origin), making: Arc<Making>, place: usize },
 }
 
 /// One consumer's samples on their way.
@@ -93,9 +94,9 @@ impl Line {
         }
     }
 
-    pub fn submit(&mut self, indices: &[u32]) {
+    pub fn submit(&mut self, indices: &[u32], together: Together) {
         let batch = self.first + self.open.len() as u64;
-        self.open.push_back(Open::new(indices));
+        self.open.push_back(Open::new(indices, together));
         self.to_load.extend((0..indices.len()).map(|slot| Ticket { batch, slot }));
     }
 
@@ -155,9 +156,11 @@ impl Line {
     pub fn next_prepare(&mut self) -> Option<Task> {
         let (ticket, loaded) = self.to_prepare.pop_first()?;
         let open = self.open_batch(ticket)?;
-        let (index, making) = (open.slots[ticket.slot].index, Arc::clone(&open.making));
+        let index = open.slots[ticket.slot].index;
+        let (making, place) = open.place(ticket.slot);
+        let making = Arc::clone(making);
         self.preparing += 1;
-        Some(self.task(ticket, index, What::Prepare { loaded, making }))
+        Some(self.task(ticket, index, What::Prepare { loaded, making, place }))
     }
 
     pub fn loaded(
@@ -197,8 +200,8 @@ impl Line {
         }
     }
 
-    /// The first batch, if it is done.
-    pub fn take(&mut self) -> Option<(Result<Option<Batch>>, Vec<Fault>)> {
+    /// The first submission, if it is done.
+    pub fn take(&mut self) -> Option<Result<Handed>> {
         let open = self.open.pop_front_if(|open| open.is_done())?;
         self.first += 1;
         self.passed += open.slots.len() as u64;
@@ -225,9 +228,9 @@ impl Line {
             source: &*work.source,
         };
         let Some(open) = self.open_batch(ticket) else { return };
-        if open.failed(ticket.slot, error, &rule) == Verdict::Again {
-            self.to_load.insert(ticket);
-        } else if self.open.front().is_some_and(Open::is_done) {
+        let again = open.failed(ticket.slot, error, &rule);
+        self.to_load.extend(again.into_iter().map(|slot| Ticket { slot, ..ticket }));
+        if self.open.front().is_some_and(Open::is_done) {
             self.ready.notify_all();
         }
     }

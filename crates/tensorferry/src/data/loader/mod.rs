@@ -22,7 +22,9 @@
 //! many indices are known.
 //!
 //! **Bad samples** are dealt with by [`OnError`], by rules that do not depend on timing: which sample
-//! stands in for another follows from seed, epoch and index.
+//! stands in for another follows from seed, epoch and index. Whatever is bad, each submission comes
+//! back as a batch with samples or as an error: consumers that wait for one another, as ranks of one
+//! training do, get as many of them.
 
 mod alone;
 mod config;
@@ -38,11 +40,12 @@ mod run;
 mod tally;
 mod work;
 
+pub use super::spent::Spent;
 pub use alone::alone;
 pub use config::{Config, Mode, OnError};
 pub use crew::Crew;
-pub use open::Fault;
-pub use run::{Handed, Run};
+pub use open::{Fault, Handed};
+pub use run::Run;
 pub use tally::Stats;
 use work::Work;
 

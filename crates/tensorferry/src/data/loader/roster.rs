@@ -17,11 +17,12 @@ use std::sync::Arc;
 
 use super::config::Mode;
 use super::line::{Line, Task, Ticket};
+use super::open::Together;
 use super::roles::{Kind, Roles};
 use super::work::Work;
-use crate::data::batch::Spent;
 use crate::data::cache::Origin;
 use crate::data::sample::Raw;
+use crate::data::spent::Spent;
 use crate::error::{self, Error, Result};
 use crate::plan::threads::Machine;
 
@@ -91,10 +92,10 @@ impl Roster {
         self.replan();
     }
 
-    pub fn submit(&mut self, id: u64, indices: &[u32]) -> Result<()> {
+    pub fn submit(&mut self, id: u64, indices: &[u32], together: Together) -> Result<()> {
         let line = self.line(id)?;
         let first = line.open_batches() == 0;
-        line.submit(indices);
+        line.submit(indices, together);
         if first {
             self.replan();
         }

@@ -5,14 +5,14 @@ use std::time::{Duration, Instant};
 
 use super::crew::Crew;
 use super::line::Line;
-use super::open::Fault;
+use super::open::{Handed, Together};
 use super::work::Work;
-use crate::data::batch::Batch;
 use crate::error::{Error, Result};
 use crate::sync::{Mutex, lock, now};
 use crate::trace;
 
-/// One epoch of one consumer: batches are submitted, and come out in that order.
+/// One epoch of one consumer: batches are submitted, and come out in that order, each with samples
+/// in it or as an error.
 ///
 /// Closing or dropping it ends the epoch: what is under way is thrown away.
 pub struct Run {
@@ -31,9 +31,6 @@ struct Clock {
     asked: Option<Instant>,
 }
 
-/// What [`Run::next`] gives: a batch, or `None` when all of its samples were left out.
-pub type Handed = (Option<Batch>, Vec<Fault>);
-
 impl Run {
     pub(super) fn new(crew: Arc<Crew>, work: Arc<Work>, epoch: u32) -> Result<Self> {
         let line = crew.join(Arc::clone(&work), epoch)?;
@@ -42,18 +39,31 @@ impl Run {
 
     /// Asks for a batch of these samples, behind all that were asked for before.
     pub fn submit(&self, indices: &[u32]) -> Result<()> {
+        self.ask_for(indices, Together::Yes)
+    }
+
+    /// The same, each in a batch of its own: they may differ in shape, and whoever asks puts them
+    /// together. What becomes of bad ones is decided as if they were one batch.
+    pub fn submit_apart(&self, indices: &[u32]) -> Result<()> {
+        self.ask_for(indices, Together::No)
+    }
+
+    fn ask_for(&self, indices: &[u32], together: Together) -> Result<()> {
+        if indices.is_empty() {
+            return Err(Error::invalid("a batch without samples is asked for"));
+        }
         let len = self.work.source.len();
         if let Some(index) = indices.iter().find(|index| **index as usize >= len) {
             let message = format!("sample {index} is asked for, and there are {len}");
             return Err(Error::invalid(message));
         }
-        self.crew.submit(self.line, indices)
+        self.crew.submit(self.line, indices, together)
     }
 
-    /// The next batch, in the order of submission. Waits for it, at most until `limit` has passed:
-    /// `None` then, and the same batch can be waited for again.
+    /// What became of the next submission, in their order. Waits for it, at most until `limit` has passed:
+    /// `None` then, and the same one can be waited for again.
     ///
-    /// An error is that of this batch alone: the next ones come. It may be a timeout of the store's,
+    /// An error is that of this submission alone: the next ones come. It may be a timeout of the store's,
     /// which is no reason to wait again.
     pub fn next(&self, limit: Option<Duration>) -> Result<Option<Handed>> {
         let _span = trace::span("data", "wait for a batch");
@@ -70,14 +80,14 @@ impl Run {
         })?;
         let Some(taken) = taken else { return Ok(None) };
         let message = "no batch was submitted that has not been taken";
-        let (batch, faults) = taken.ok_or_else(|| Error::invalid(message))?;
-        let samples = batch.as_ref().ok().and_then(Option::as_ref);
-        let samples = samples.map_or(0, |batch| batch.indices.len());
+        let handed = taken.ok_or_else(|| Error::invalid(message))?;
+        let batches = handed.as_ref().map_or(&[][..], |handed| &handed.batches);
+        let samples = batches.iter().map(|batch| batch.indices.len()).sum();
         let handed_over = now();
         self.work.tally.handed_over(samples, handed_over - asked, busy);
-        self.work.tally.bad(faults.len());
+        self.work.tally.bad(handed.as_ref().map_or(0, |handed| handed.faults.len()));
         *lock(&self.clock) = Clock { handed_over: Some(handed_over), asked: None };
-        Ok(Some((batch?, faults)))
+        handed.map(Some)
     }
 
     /// Since when the consumer waits, and for how long it was busy before.

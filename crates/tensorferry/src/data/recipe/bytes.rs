@@ -14,7 +14,11 @@ pub struct Bytes(Vec<Custom>);
 impl Bytes {
     /// Bytes, given to the functions of `chain`.
     pub fn new(chain: &Chain) -> Result<Self> {
-        audio::calls(chain.steps(), "bytes").map(Self)
+        audio::calls(
+            chain.steps(),
+            "bytes, as files of several kinds or of an unknown one are taken",
+        )
+        .map(Self)
     }
 }
 

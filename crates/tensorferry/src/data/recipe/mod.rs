@@ -28,6 +28,7 @@ pub use step::{Custom, Step};
 
 use super::chance::Chance;
 use super::sample::{Field, Place, Raw};
+use super::source::{Source, ending};
 use crate::error::Result;
 
 /// How one field of every sample is prepared.
@@ -63,6 +64,15 @@ pub struct Scratch {
 /// Endings of files with pictures; which format they have is told by their content.
 pub const PICTURES: [&str; 4] = ["jpg", "jpeg", "png", "webp"];
 
+/// The recipes for the samples of a source, as [`for_fields`]. An error names one of them.
+pub fn for_source(source: &dyn Source, chain: &Chain) -> Result<Vec<Box<dyn Recipe>>> {
+    for_fields(source.fields(), chain).map_err(|error| {
+        let is_plain = |at: &usize| !is_transformed(&ending(source.name(*at).as_bytes()));
+        let first = (0..source.len()).find(is_plain).unwrap_or(0);
+        if source.is_empty() { error } else { error.with("file", source.name(first)) }
+    })
+}
+
 /// The recipes for the fields of a sample. The chain is for what can be transformed: pictures, arrays
 /// and sound; classes and bytes beside them stay as they are.
 pub fn for_fields(endings: &[String], chain: &Chain) -> Result<Vec<Box<dyn Recipe>>> {
@@ -92,6 +102,8 @@ pub fn for_suffix(suffix: &str, chain: &Chain) -> Result<Box<dyn Recipe>> {
         "npz" => Box::new(array::Array::new(chain, true)?),
         "wav" => Box::new(audio::Sound::new(chain)?),
         "cls" => Box::new(int::Int::new(chain)?),
+        // Whoever decodes says that they are pictures, whatever they are called.
+        _ if matches!(chain.steps().first(), Some(Step::Decode(_))) => picture(chain)?,
         _ => Box::new(bytes::Bytes::new(chain)?),
     })
 }

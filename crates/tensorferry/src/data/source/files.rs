@@ -3,10 +3,9 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
 
-use super::folder::common_ending;
-use super::names::Names;
+use super::names::{Names, common_ending, ending};
 use super::spec::Paths;
 use super::store::{Located, Options, Store, Stores};
 use super::{Label, Source, pattern};
@@ -19,14 +18,22 @@ use crate::error::{Error, Kind, Result};
 pub enum Labels {
     /// Whole numbers.
     Ints(Vec<i64>),
-    /// Numbers.
-    Floats(Vec<f64>),
+    /// Yes or no.
+    Bools(Vec<bool>),
+    /// Numbers; what is none is `null` in JSON.
+    Floats(#[serde(deserialize_with = "nan_of_null")] Vec<f64>),
+}
+
+fn nan_of_null<'de, D: Deserializer<'de>>(given: D) -> std::result::Result<Vec<f64>, D::Error> {
+    let labels = Vec::<Option<f64>>::deserialize(given)?;
+    Ok(labels.into_iter().map(|label| label.unwrap_or(f64::NAN)).collect())
 }
 
 impl Labels {
     fn len(&self) -> usize {
         match self {
             Self::Ints(labels) => labels.len(),
+            Self::Bools(labels) => labels.len(),
             Self::Floats(labels) => labels.len(),
         }
     }
@@ -61,7 +68,7 @@ impl Files {
         if stored.iter().all(|store| *store == 0) {
             stored = Vec::new();
         }
-        let fields = vec![common_ending(&names)];
+        let fields = vec![common_ending(names.iter().map(ending))];
         Ok(Self { stores: stores.all(), stored, names, sizes, labels, fields })
     }
 
@@ -91,8 +98,13 @@ impl Source for Files {
         match &self.labels {
             None => Label::None,
             Some(Labels::Ints(labels)) => Label::Int(labels[index]),
+            Some(Labels::Bools(labels)) => Label::Bool(labels[index]),
             Some(Labels::Floats(labels)) => Label::Float(labels[index]),
         }
+    }
+
+    fn is_remote(&self) -> bool {
+        self.stores.iter().any(|store| store.is_remote())
     }
 
     fn fetch(&self, index: usize) -> Result<Raw> {

@@ -12,17 +12,13 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use super::names::{Names, ending};
+use super::names::{IMAGES, Names, ending};
 use super::side::side_by_side;
 use super::store::{Located, Options, Store, Stores};
 use super::{Label, Source};
 use crate::data::recipe::PICTURES;
 use crate::data::sample::Raw;
 use crate::error::{Error, Kind, Result};
-
-/// torchvision's endings of images.
-pub(super) const IMAGES: [&str; 9] =
-    ["jpg", "jpeg", "png", "ppm", "bmp", "pgm", "tif", "tiff", "webp"];
 
 /// Images in a directory for each class.
 pub struct Folder {
@@ -36,11 +32,19 @@ pub struct Folder {
     names: Names,
     sizes: Vec<u64>,
     fields: Vec<String>,
+    warnings: Vec<String>,
 }
 
 impl Folder {
-    /// Lists the images below `root`. A class without an image is an error unless `allow_empty`.
-    pub fn open(root: &str, allow_empty: bool, options: &Options) -> Result<Self> {
+    /// Lists the images below `root`: files with torchvision's endings, or with these. A class without
+    /// an image is an error unless `allow_empty`.
+    pub fn open(
+        root: &str,
+        extensions: Option<&[String]>,
+        allow_empty: bool,
+        options: &Options,
+    ) -> Result<Self> {
+        let endings = Endings::of(extensions)?;
         let located = Located::of(root)?;
         let mut stores = Stores::new(options);
         let store = stores.at(&located.root)?;
@@ -54,7 +58,7 @@ impl Folder {
             return Err(Error::new(Kind::NotFound, told).with("directory", store.name(&root)));
         }
         let listed = side_by_side(store.requests_max(), directories.len(), |at| {
-            list(&*store, &root.join(&directories[at]))
+            list(&*store, &root.join(&directories[at]), &endings)
         })?;
         let classes = directories.iter().map(|name| name.to_string_lossy().into_owned()).collect();
         let mut folder = Self {
@@ -65,12 +69,15 @@ impl Folder {
             ends: Vec::new(),
             names: Names::default(),
             sizes: Vec::new(),
-            fields: Vec::new(),
+            // Pictures, whatever their endings: their content tells.
+            fields: vec![PICTURES[0].to_owned()],
+            warnings: Vec::new(),
         };
         folder.take(listed);
         if !allow_empty {
-            folder.refuse_empty()?;
+            folder.refuse_empty(&endings)?;
         }
+        folder.warn_of_foreign();
         Ok(folder)
     }
 
@@ -82,10 +89,23 @@ impl Folder {
         }
         self.names.shrink();
         self.sizes.shrink_to_fit();
-        self.fields = vec![common_ending(&self.names)];
     }
 
-    fn refuse_empty(&self) -> Result<()> {
+    /// Files whose endings say that they can't be decoded are told before anything waits for them.
+    fn warn_of_foreign(&mut self) {
+        let is_foreign = |name: &[u8]| !PICTURES.contains(&&*ending(name));
+        let foreign = self.names.iter().filter(|name| is_foreign(name)).count();
+        let first = (0..self.len()).find(|at| is_foreign(self.names.get(*at)));
+        self.warnings.extend(first.map(|at| {
+            let of = format!("{foreign} of {} files are no JPEG, PNG or WebP by their names, ", self.len());
+            let told = "and others are not decoded. Convert them, list only what is decoded \
+                        (extensions=(\"jpg\", \"jpeg\", \"png\", \"webp\")), or pass over them with \
+                        on_error=\"skip\"";
+            format!("{of}{told} (first: {})", self.name(at))
+        }));
+    }
+
+    fn refuse_empty(&self, endings: &Endings) -> Result<()> {
         let starts = [0].into_iter().chain(self.ends.iter().copied());
         let empty = starts.zip(&self.ends).zip(&self.classes);
         let empty: Vec<_> = empty
@@ -96,7 +116,7 @@ impl Folder {
             return Ok(());
         }
         let told = format!("no image was found for the classes {}", empty.join(", "));
-        let endings = format!("images end in {}", IMAGES.join(", "));
+        let endings = format!("images end in {}", endings.0.join(", "));
         let advice = "remove the empty directories, or pass allow_empty=True";
         let error = Error::new(Kind::NotFound, format!("{told}; {endings}; {advice}"));
         Err(error.with("directory", self.store.name(&self.root)))
@@ -138,15 +158,23 @@ impl Source for Folder {
         &self.classes
     }
 
+    fn warnings(&self) -> &[String] {
+        &self.warnings
+    }
+
+    fn is_remote(&self) -> bool {
+        self.store.is_remote()
+    }
+
     fn fetch(&self, index: usize) -> Result<Raw> {
         self.store.fetch(&self.path(index), self.sizes[index])
     }
 }
 
 /// The images of one class in torchvision's order, as paths below its directory.
-fn list(store: &dyn Store, class: &Path) -> Result<(Names, Vec<u64>)> {
+fn list(store: &dyn Store, class: &Path, endings: &Endings) -> Result<(Names, Vec<u64>)> {
     let mut found = Vec::new();
-    store.files(class, &is_image, &mut |path, bytes| {
+    store.files(class, &|name| endings.take(name), &mut |path, bytes| {
         let below = path.strip_prefix(class).unwrap_or(&path).to_owned();
         found.push((below, bytes));
     })?;
@@ -164,23 +192,27 @@ fn list(store: &dyn Store, class: &Path) -> Result<(Names, Vec<u64>)> {
     Ok((names, found.iter().map(|(_, bytes)| *bytes).collect()))
 }
 
-/// As torchvision asks: the ending in any case, also of a name that is nothing but an ending.
-fn is_image(name: &[u8]) -> bool {
-    let Some(dot) = name.iter().rposition(|letter| *letter == b'.') else { return false };
-    let ending = &name[dot + 1..];
-    IMAGES.iter().any(|image| ending.eq_ignore_ascii_case(image.as_bytes()))
-}
+/// Which files are taken: as torchvision asks, by the ending in any case, also of a name that is
+/// nothing but an ending.
+struct Endings(Vec<String>);
 
-/// The ending that all of the names have, or nothing. Pictures of several formats count as one: their
-/// content tells them apart.
-pub(super) fn common_ending(names: &Names) -> String {
-    let kind = |name: &[u8]| {
-        let ending = ending(name);
-        if PICTURES.contains(&&*ending) { PICTURES[0].to_owned() } else { ending }
-    };
-    let mut kinds = names.iter().map(kind);
-    let first = kinds.next().unwrap_or_default();
-    if kinds.all(|kind| kind == first) { first } else { String::new() }
+impl Endings {
+    fn of(given: Option<&[String]>) -> Result<Self> {
+        let Some(given) = given else { return Ok(Self(IMAGES.map(str::to_owned).into())) };
+        let plain = |ending: &String| ending.trim_start_matches('.').to_ascii_lowercase();
+        let endings: Vec<_> = given.iter().map(plain).collect();
+        if endings.is_empty() || endings.iter().any(String::is_empty) {
+            let told = "extensions names no ending; write it as (\"jpg\", \"png\")";
+            return Err(Error::invalid(told));
+        }
+        Ok(Self(endings))
+    }
+
+    fn take(&self, name: &[u8]) -> bool {
+        let Some(dot) = name.iter().rposition(|letter| *letter == b'.') else { return false };
+        let ending = &name[dot + 1..];
+        self.0.iter().any(|wanted| ending.eq_ignore_ascii_case(wanted.as_bytes()))
+    }
 }
 
 /// The order of Python's strings: by code point. It is the order of the bytes, but for a byte that
@@ -217,22 +249,12 @@ mod tests {
 
     #[test]
     fn images_are_known_by_their_ending_in_any_case() {
-        for name in ["a.jpg", "a.JPEG", ".png", "a.b.WebP"] {
-            assert!(is_image(name.as_bytes()), "{name}");
+        let images = Endings::of(None).unwrap();
+        for name in ["a.jpg", "a.JPEG", ".png", "a.b.WebP", "a.bmp"] {
+            assert!(images.take(name.as_bytes()), "{name}");
         }
         for name in ["jpg", "a.jpg.txt", "a.gif", "a.jpg~", "a."] {
-            assert!(!is_image(name.as_bytes()), "{name}");
+            assert!(!images.take(name.as_bytes()), "{name}");
         }
-    }
-
-    #[test]
-    fn an_ending_is_common_only_if_all_names_have_it() {
-        let common = |names: &[&str]| common_ending(&names.iter().collect());
-        assert_eq!(common(&["a.jpg", "b.JPG"]), "jpg");
-        assert_eq!(common(&["a.png", "b.jpeg"]), "jpg", "pictures tell themselves apart");
-        assert_eq!(common(&["a.jpg", "b.npy"]), "");
-        assert_eq!(common(&["a.jpg", "bjpg"]), "");
-        assert_eq!(common(&["a", "b"]), "");
-        assert_eq!(common(&[]), "");
     }
 }

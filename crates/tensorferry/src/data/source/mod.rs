@@ -31,6 +31,7 @@ pub use faulty::{Fault, Faulty};
 pub use files::{Files, Labels};
 pub use folder::Folder;
 pub use names::Names;
+pub(super) use names::ending;
 pub use spec::{Paths, Spec, open};
 pub use tar::{Progress, Scanned, Tar, TarOptions, scan_tar};
 pub use throttled::Throttled;
@@ -71,6 +72,12 @@ pub trait Source: Send + Sync {
         &[]
     }
 
+    /// Whether samples come over a network, or as slowly: then they are worth keeping near, and many
+    /// are asked for at once.
+    fn is_remote(&self) -> bool {
+        false
+    }
+
     /// The stored bytes of a sample. Errors name it.
     fn fetch(&self, index: usize) -> Result<Raw>;
 }
@@ -79,6 +86,11 @@ pub trait Source: Send + Sync {
 pub trait Around: Send + Sync {
     /// The other one.
     fn inner(&self) -> &dyn Source;
+
+    /// Whether samples come over a network, or as slowly, as [`Source::is_remote`].
+    fn is_remote_around(&self) -> bool {
+        self.inner().is_remote()
+    }
 
     /// The stored bytes of a sample, as [`Source::fetch`].
     fn fetch_around(&self, index: usize) -> Result<Raw>;
@@ -113,6 +125,10 @@ impl<T: Around> Source for T {
         self.inner().warnings()
     }
 
+    fn is_remote(&self) -> bool {
+        self.is_remote_around()
+    }
+
     fn fetch(&self, index: usize) -> Result<Raw> {
         self.fetch_around(index)
     }
@@ -125,6 +141,8 @@ pub enum Label {
     None,
     /// A class, or any whole number.
     Int(i64),
+    /// Yes or no.
+    Bool(bool),
     /// A number.
     Float(f64),
 }

@@ -7,6 +7,8 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
+use crate::data::recipe::PICTURES;
+
 /// Names, numbered from zero; any bytes, because file names are.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Names {
@@ -76,6 +78,30 @@ pub fn ending(name: &[u8]) -> String {
     String::from_utf8_lossy(ending.as_bytes()).to_ascii_lowercase()
 }
 
+/// torchvision's endings of images.
+pub(super) const IMAGES: [&str; 9] =
+    ["jpg", "jpeg", "png", "ppm", "bmp", "pgm", "tif", "tiff", "webp"];
+
+/// The ending that all have, or nothing. Images of several formats count as one, if some of them can
+/// be decoded: their content tells them apart, and what can't be decoded is told by its name.
+pub(super) fn common_ending<T: AsRef<str>>(mut endings: impl Iterator<Item = T>) -> String {
+    let Some(first) = endings.next() else { return String::new() };
+    let first = first.as_ref();
+    let (mut alike, mut images) = (true, IMAGES.contains(&first));
+    let mut decoded = PICTURES.contains(&first);
+    for ending in endings {
+        let ending = ending.as_ref();
+        alike &= ending == first;
+        images &= IMAGES.contains(&ending);
+        decoded |= PICTURES.contains(&ending);
+    }
+    match alike {
+        true => first.to_owned(),
+        false if images && decoded => PICTURES[0].to_owned(),
+        false => String::new(),
+    }
+}
+
 #[cfg(test)]
 #[cfg(not(loom))]
 mod tests {
@@ -96,5 +122,19 @@ mod tests {
         for (name, expected) in cases {
             assert_eq!(ending(name.as_bytes()), expected, "{name}");
         }
+    }
+
+    #[test]
+    fn an_ending_is_common_only_if_all_names_have_it() {
+        let common =
+            |names: &[&str]| common_ending(names.iter().map(|name| ending(name.as_bytes())));
+        assert_eq!(common(&["a.jpg", "b.JPG"]), "jpg");
+        assert_eq!(common(&["a.png", "b.jpeg"]), "jpg", "pictures tell themselves apart");
+        assert_eq!(common(&["a.bmp", "b.tif", "c.png"]), "jpg", "some can't be decoded");
+        assert_eq!(common(&["a.bmp", "b.bmp"]), "bmp", "none of them can");
+        assert_eq!(common(&["a.jpg", "b.npy"]), "");
+        assert_eq!(common(&["a.jpg", "bjpg"]), "");
+        assert_eq!(common(&["a", "b"]), "");
+        assert_eq!(common(&[]), "");
     }
 }

@@ -18,6 +18,9 @@ pub enum Spec {
     Folder {
         /// Path or URL of the directory.
         root: String,
+        /// Endings of what is listed; without, torchvision's.
+        #[serde(default)]
+        extensions: Option<Vec<String>>,
         /// Whether a class may have no image.
         #[serde(default)]
         allow_empty: bool,
@@ -79,8 +82,9 @@ fn yes() -> bool {
 /// Opens a source; `progress` is told what is being indexed.
 pub fn open(spec: &Spec, progress: &(dyn Fn(Progress) + Sync)) -> Result<Arc<dyn Source>> {
     Ok(match spec {
-        Spec::Folder { root, allow_empty, storage_options } => {
-            Arc::new(Folder::open(root, *allow_empty, storage_options)?)
+        Spec::Folder { root, extensions, allow_empty, storage_options } => {
+            let extensions = extensions.as_deref();
+            Arc::new(Folder::open(root, extensions, *allow_empty, storage_options)?)
         }
         Spec::Tar { shards, fields, strict, storage_options } => {
             let fields = fields.as_deref();
@@ -115,8 +119,12 @@ mod tests {
         let Spec::Files { paths, labels, .. } = files else { panic!("{files:?}") };
         assert_eq!(paths, Paths::List(vec!["a".to_owned()]));
         assert_eq!(labels, Some(Labels::Floats(vec![1.0, 2.5])));
-        let ints = serde_json::from_str("[1, 2]").unwrap();
-        assert_eq!(Some(Labels::Ints(vec![1, 2])), ints);
+        let labels = |text| serde_json::from_str::<Labels>(text).unwrap();
+        assert_eq!(labels("[1, 2]"), Labels::Ints(vec![1, 2]));
+        assert_eq!(labels("[true, false]"), Labels::Bools(vec![true, false]));
+        let Labels::Floats(missing) = labels("[0.5, null]") else { panic!("no floats") };
+        assert!(missing[1].is_nan());
+        assert_eq!(serde_json::to_string(&Labels::Floats(missing)).unwrap(), "[0.5,null]");
     }
 
     #[test]

@@ -36,6 +36,10 @@ impl Around for Throttled {
         &*self.source
     }
 
+    fn is_remote_around(&self) -> bool {
+        true
+    }
+
     fn fetch_around(&self, index: usize) -> Result<Raw> {
         let raw = self.source.fetch(index)?;
         let slot = lock(&self.link).reserve(self.since.elapsed(), raw.bytes());

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use tensorferry::Kind;
-use tensorferry::data::cache;
+use tensorferry::data::cache::{self, DiskConfig};
 use tensorferry::data::loader::{Config, Loader, Stats};
 use tensorferry::data::sample::Raw;
 use tensorferry::plan::eviction::{Moment, Policy};
@@ -16,7 +16,7 @@ const BYTES: usize = 1000;
 
 fn cached(policy: Policy, memory: u64, disk: Option<u64>) -> Loader {
     let directory = std::env::temp_dir();
-    let disk = disk.map(|bytes| (directory, bytes));
+    let disk = disk.map(|bytes| DiskConfig { directory, bytes, leave_bytes: 0 });
     let cache = cache::Config { policy, memory_bytes: memory, disk, decoded: false };
     let source = Numbers { size: BYTES, ..numbers(SAMPLES as usize) };
     loader(source, 3, Config { cache, load_ahead_bytes: 20_000, ..Config::default() })
@@ -151,9 +151,27 @@ fn nodes_that_read_from_one_another_leave_the_backend_alone_once_all_is_kept() {
 
 #[test]
 fn a_cache_directory_that_can_not_be_used_is_an_error_that_says_so() {
-    let disk = Some(("/nowhere/at/all".into(), 1 << 20));
+    let directory = "/nowhere/at/all".into();
+    let disk = Some(DiskConfig { directory, bytes: 1 << 20, leave_bytes: 0 });
     let cache = cache::Config { disk, ..cache::Config::default() };
     let error = cache::Cache::new(10, &cache).err().unwrap();
     assert_eq!(error.kind(), Kind::NotFound);
     assert!(error.to_string().contains("cache_dir"), "{error}");
+}
+
+/// Half of the free disk was taken by each rank and each loader, as if there were no other.
+#[test]
+fn what_is_left_to_others_on_the_ssd_is_not_taken_whatever_the_limit() {
+    let used = |leave_bytes| {
+        let directory = std::env::temp_dir();
+        let disk = Some(DiskConfig { directory, bytes: 1 << 20, leave_bytes });
+        let cache = cache::Config { disk, ..cache::Config::default() };
+        let cache = cache::Cache::new(10, &cache).unwrap();
+        let now = Moment { epoch: 0, position: 0 };
+        cache.keep(3, &Raw::single(vec![7; 5000]), now);
+        assert_eq!(cache.used().1 > 0, cache.find(3, now).is_some());
+        cache.used().1
+    };
+    assert_eq!(used(1), 5000);
+    assert_eq!(used(u64::MAX), 0);
 }

@@ -8,10 +8,11 @@ use std::time::Duration;
 use tensorferry::Kind;
 use tensorferry::data::loader::{Config, Crew, Loader, Mode, OnError, alone};
 use tensorferry::data::recipe::Recipe;
-use tensorferry::data::source::Label;
+use tensorferry::data::source::{Fault as Broken, Faulty, Label};
 
 use super::made_up::{
-    Held, Numbers, PANICS, Pair, epoch, epoch_and_faults, in_order, loader, numbers, taken, values,
+    Held, Numbers, PANICS, Pair, epoch, epoch_and_faults, handed, in_order, loader, numbers, taken,
+    values,
 };
 
 #[test]
@@ -46,7 +47,7 @@ fn labels_follow_their_samples() {
     let loader = loader(numbers(10), 2, Config::default());
     let run = loader.begin(0).unwrap();
     run.submit(&[4, 2]).unwrap();
-    let batch = taken(&run).0.unwrap();
+    let batch = taken(&run);
     assert_eq!(batch.labels, [Label::Int(40), Label::Int(20)]);
     assert_eq!(batch.indices, [4, 2]);
 }
@@ -59,28 +60,113 @@ fn a_bad_sample_fails_its_batch_by_name_and_the_next_ones_come() {
     for batch in in_order(20, 4) {
         run.submit(&batch).unwrap();
     }
-    assert!(taken(&run).0.is_some());
+    taken(&run);
     let error = run.next(None).unwrap_err();
     assert_eq!(error.kind(), Kind::Corrupt);
     assert!(error.to_string().contains("number 4"), "{error}");
-    assert_eq!(taken(&run).0.unwrap().indices, [8, 9, 10, 11]);
+    assert_eq!(taken(&run).indices, [8, 9, 10, 11]);
 }
 
 #[test]
 fn skipped_samples_are_left_out_and_named() {
-    let source = Numbers { bad: |index| index % 4 == 1 || index >= 16, ..numbers(20) };
+    let source = Numbers { bad: |index| index % 4 == 1, ..numbers(16) };
     let config = Config { on_error: OnError::Skip, ..Config::default() };
     let loader = loader(source, 3, config);
-    let (out, faults) = epoch_and_faults(&loader, 0, &in_order(20, 4));
-    assert_eq!(out.len(), 4, "a batch without samples is left out");
+    let (out, faults) = epoch_and_faults(&loader, 0, &in_order(16, 4));
+    assert_eq!(out.len(), 4);
     for (at, values) in out.iter().enumerate() {
         let first: Vec<_> = values.iter().step_by(2).copied().collect();
         let at = at as u64 * 4;
         assert_eq!(first, [at, at + 2, at + 3]);
     }
-    assert_eq!(faults.len(), 8);
+    assert_eq!(faults.len(), 4);
     assert_eq!((faults[0].index, &*faults[0].name), (1, "number 1"));
-    assert_eq!(loader.stats().bad_samples, 8);
+    assert_eq!(faults[0].substitute, None);
+    assert_eq!(loader.stats().bad_samples, 4);
+}
+
+/// A batch of nothing but bad samples was left out: this rank came to the end before the others.
+#[test]
+fn a_batch_of_nothing_but_bad_samples_is_made_of_others() {
+    let with = |threads| {
+        let source = Numbers { bad: |index| index < 12, ..numbers(40) };
+        let config = Config { on_error: OnError::Skip, ..Config::default() };
+        let loader = loader(source, threads, config);
+        let run = loader.begin(2).unwrap();
+        run.submit(&[4, 5, 6, 7]).unwrap();
+        let handed = handed(&run);
+        let taken: Vec<_> = handed.faults.iter().map(|fault| fault.substitute).collect();
+        let asked: Vec<_> = handed.faults.iter().map(|fault| fault.index).collect();
+        let batch = &handed.batches[0];
+        assert_eq!(asked, [4, 5, 6, 7]);
+        assert_eq!(taken, batch.indices.iter().copied().map(Some).collect::<Vec<_>>());
+        let first: Vec<_> =
+            values(batch).into_iter().step_by(2).map(|value| value as u32).collect();
+        assert_eq!(first, batch.indices);
+        assert_eq!(batch.labels[0], Label::Int(i64::from(first[0]) * 10));
+        first
+    };
+    let one = with(1);
+    assert!(one.len() == 4 && one.iter().all(|index| *index >= 12), "{one:?}");
+    assert_eq!(one, with(4));
+}
+
+/// Every set of bad samples, every way to cut six samples into batches of one size: as many batches
+/// come as were asked for, as long as one sample can be read, and of that only good ones.
+#[test]
+fn whatever_is_bad_each_submission_comes_back_as_a_batch_or_as_an_error() {
+    const LEN: u32 = 6;
+    let crew = Crew::new(2, Mode::Auto).unwrap();
+    let all = 0..1_u32 << LEN;
+    let sizes = [1, 2, 3, 4, 6];
+    for (bad, size) in all.flat_map(|bad| sizes.map(|size| (bad, size))) {
+        for (on_error, apart) in [
+            (OnError::Skip, false),
+            (OnError::Skip, true),
+            (OnError::Substitute, false),
+            (OnError::Substitute, true),
+        ] {
+            let source = Faulty::new(Arc::new(numbers(LEN as usize)));
+            let is_bad = |index: u32| bad >> index & 1 == 1;
+            for index in (0..LEN).filter(|index| is_bad(*index)) {
+                source.fault(index as usize, Broken::Fail(Kind::Corrupt));
+            }
+            let (recipes, config) =
+                (vec![Box::new(Pair) as Box<_>], Config { on_error, ..Config::default() });
+            let loader = Loader::new(Arc::new(source), recipes, config, Arc::clone(&crew)).unwrap();
+            let run = loader.begin(1).unwrap();
+            let submissions = in_order(LEN, size);
+            for batch in &submissions {
+                if apart { run.submit_apart(batch).unwrap() } else { run.submit(batch).unwrap() }
+            }
+            for asked in &submissions {
+                if bad + 1 == 1 << LEN {
+                    assert_eq!(run.next(None).unwrap_err().kind(), Kind::Corrupt);
+                    continue;
+                }
+                let indices: Vec<_> =
+                    handed(&run).batches.iter().flat_map(|batch| batch.indices.clone()).collect();
+                let good: Vec<_> = asked.iter().copied().filter(|index| !is_bad(*index)).collect();
+                assert!(!indices.iter().any(|index| is_bad(*index)), "{bad:b} {indices:?}");
+                if on_error == OnError::Skip && !good.is_empty() {
+                    assert_eq!(indices, good);
+                } else {
+                    assert_eq!(indices.len(), asked.len());
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn samples_apart_may_differ_and_come_each_in_a_batch_of_its_own() {
+    let loader = loader(numbers(10), 2, Config::default());
+    let run = loader.begin(0).unwrap();
+    run.submit_apart(&[3, 1]).unwrap();
+    let handed = handed(&run);
+    let indices: Vec<_> = handed.batches.iter().map(|batch| batch.indices.clone()).collect();
+    assert_eq!(indices, [[3], [1]]);
+    assert_eq!(values(&handed.batches[1])[0], 1);
 }
 
 #[test]
@@ -113,9 +199,14 @@ fn a_bad_sample_is_told_once_with_what_took_its_place_at_last() {
 
 #[test]
 fn when_every_substitute_is_bad_too_the_batch_fails() {
-    let source = Numbers { bad: |_| true, ..numbers(10) };
-    let config = Config { on_error: OnError::Substitute, ..Config::default() };
-    let loader = loader(source, 2, config);
+    let config = || Config { on_error: OnError::Substitute, ..Config::default() };
+    let loader = loader(Numbers { bad: |_| true, ..numbers(10) }, 2, config());
+    let run = loader.begin(0).unwrap();
+    run.submit(&[1]).unwrap();
+    let error = run.next(None).unwrap_err();
+    assert!(error.to_string().contains("9 substitutes"), "there are no more: {error}");
+    let source = Numbers { bad: |_| true, ..numbers(100) };
+    let loader = self::loader(source, 2, config());
     let run = loader.begin(0).unwrap();
     run.submit(&[1]).unwrap();
     let error = run.next(None).unwrap_err();
@@ -140,11 +231,11 @@ fn a_sample_whose_own_store_timed_out_fails_its_batch_and_loses_no_other() {
     let loader = loader(source, 2, Config::default());
     let run = loader.begin(0).unwrap();
     (0..3).for_each(|index| run.submit(&[index]).unwrap());
-    assert_eq!(taken(&run).0.unwrap().indices, [0]);
+    assert_eq!(taken(&run).indices, [0]);
     let error = run.next(Some(Duration::from_mins(1))).unwrap_err();
     assert_eq!(error.kind(), Kind::Timeout);
     assert!(error.to_string().contains("number 1"), "{error}");
-    assert_eq!(taken(&run).0.unwrap().indices, [2]);
+    assert_eq!(taken(&run).indices, [2]);
 }
 
 #[test]
@@ -185,7 +276,7 @@ fn a_panic_in_a_recipe_is_an_error_of_its_sample() {
     let error = run.next(None).unwrap_err();
     assert_eq!(error.kind(), Kind::Internal);
     assert!(error.to_string().contains("number 777"), "{error}");
-    assert!(taken(&run).0.is_some());
+    taken(&run);
 }
 
 #[test]
@@ -260,7 +351,7 @@ fn threads_that_come_back_from_a_run_that_is_gone_leave_the_work_to_others() {
         thread::sleep(Duration::from_millis(50));
         held.0.open.store(true, Ordering::SeqCst);
         for batch in 0..8 {
-            let taken = run.next(Some(Duration::from_secs(20))).unwrap();
+            let taken = run.next(Some(Duration::from_mins(1))).unwrap();
             assert!(taken.is_some(), "batch {batch} never comes, {mode:?}");
         }
     }
@@ -281,6 +372,7 @@ fn what_can_not_be_asked_for_is_an_error() {
     let loader = loader(numbers(10), 1, Config::default());
     let run = loader.begin(0).unwrap();
     assert_eq!(run.submit(&[10]).unwrap_err().kind(), Kind::InvalidInput);
+    assert_eq!(run.submit(&[]).unwrap_err().to_string(), "a batch without samples is asked for");
     assert_eq!(run.next(None).unwrap_err().kind(), Kind::InvalidInput);
     assert!(Crew::new(0, Mode::Auto).is_err());
     let crew = Crew::new(1, Mode::Auto).unwrap();

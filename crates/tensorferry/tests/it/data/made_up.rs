@@ -131,9 +131,15 @@ pub fn values(batch: &Batch) -> Vec<u64> {
     words.collect()
 }
 
-/// The next batch, however long it takes.
-pub fn taken(run: &Run) -> Handed {
+/// What became of the next submission, however long it takes.
+pub fn handed(run: &Run) -> Handed {
     run.next(None).unwrap().unwrap()
+}
+
+/// The batch of the next submission.
+pub fn taken(run: &Run) -> Batch {
+    let [batch] = handed(run).batches.try_into().unwrap();
+    batch
 }
 
 /// All batches of an epoch over `batches`, submitted a few at a time.
@@ -152,9 +158,9 @@ pub fn epoch_and_faults(
     batches[..ahead].iter().for_each(|batch| run.submit(batch).unwrap());
     let (mut out, mut faults) = (Vec::new(), Vec::new());
     for at in 0..batches.len() {
-        let (batch, told) = taken(&run);
-        faults.extend(told);
-        out.extend(batch.as_ref().map(values));
+        let handed = handed(&run);
+        faults.extend(handed.faults);
+        out.extend(handed.batches.iter().map(values));
         if let Some(more) = batches.get(at + ahead) {
             run.submit(more).unwrap();
         }

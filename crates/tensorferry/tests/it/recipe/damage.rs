@@ -48,8 +48,11 @@ fn an_empty_or_unknown_file_says_what_it_is() {
     assert_eq!(error.kind(), Kind::Unsupported);
     assert_eq!(
         error.to_string(),
-        "the picture is no JPEG, PNG or WebP file: it starts with \"GIF8\""
+        "the file is a GIF picture, and only JPEG, PNG and WebP are decoded: convert it, take it \
+         off the list (extensions= of ImageFolder), or pass over it with on_error=\"skip\""
     );
+    let error = array(&*recipe, b"hello, world", chance(0)).unwrap_err();
+    assert!(error.to_string().starts_with("the file starts with \"hello, w\", and"), "{error}");
 }
 
 #[test]

@@ -53,7 +53,11 @@ fn a_step_without_meaning_for_a_field_is_refused() {
         refused("cls", chain).to_string(),
         "RandomHorizontalFlip is no step for a whole number"
     );
-    assert_eq!(refused("txt", chain).to_string(), "RandomHorizontalFlip is no step for bytes");
+    assert_eq!(
+        refused("txt", chain).to_string(),
+        "RandomHorizontalFlip is no step for bytes, as files of several kinds or of an unknown one \
+         are taken"
+    );
     assert_eq!(refused("wav", chain).to_string(), "RandomHorizontalFlip is no step for sound");
 }
 
@@ -69,4 +73,14 @@ fn endings_are_known_in_any_case_and_with_what_stands_before_them() {
             .is_ok()
         );
     }
+}
+
+/// One BMP among pictures, or names without an ending, made bytes of all: "Decode is no step for
+/// bytes".
+#[test]
+fn whoever_decodes_says_that_files_are_pictures_whatever_they_are_called() {
+    for ending in ["", "bmp", "txt"] {
+        recipe(ending, r#"[{"name": "Decode"}, {"name": "CenterCrop", "size": 8}]"#);
+    }
+    refused("npy", r#"[{"name": "Decode"}]"#);
 }

@@ -42,6 +42,7 @@ fn labels_are_none_whole_numbers_or_numbers_one_for_each_file() {
     assert_eq!(label(json!(null)), Label::None);
     assert_eq!(label(json!([4, -5])), Label::Int(-5));
     assert_eq!(label(json!([4, 0.5])), Label::Float(0.5));
+    assert_eq!(label(json!([true, false])), Label::Bool(false));
     assert_eq!(
         refused(&with(json!([1]))).to_string(),
         "there are 2 files and 1 labels; give a label for each file"

@@ -145,3 +145,31 @@ fn a_root_that_is_no_dataset_says_what_is_wrong() {
     assert_eq!(kind, Kind::InvalidInput);
     assert!(told.starts_with("not a directory"), "{told}");
 }
+
+#[test]
+fn files_that_are_not_decoded_are_told_when_the_list_is_made_and_can_be_left_off_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let root = folder.path().to_str().unwrap();
+    let names = ["a/1.jpg", "a/2.bmp", "b/3.TIF", "b/4.png"];
+    write_all(folder.path(), &names.map(|name| (name, &b"x"[..])));
+    let mut spec = json!({"kind": "folder", "root": root});
+    let all = opened(&spec).unwrap();
+    assert_eq!((all.len(), all.fields()), (4, &["jpg".to_owned()][..]), "they are pictures");
+    let [warning] = all.warnings() else { panic!("{:?}", all.warnings()) };
+    assert!(
+        warning.starts_with("2 of 4 files are no JPEG, PNG or WebP by their names"),
+        "{warning}"
+    );
+    assert!(warning.contains("extensions=") && warning.ends_with("a/2.bmp)"), "{warning}");
+    spec["extensions"] = json!([".JPG", "png"]);
+    let some = opened(&spec).unwrap();
+    assert_eq!(super::names(&*some, root), ["a/1.jpg", "b/4.png"]);
+    assert!(some.warnings().is_empty());
+    spec["extensions"] = json!(["gif"]);
+    let told = refused(&spec).to_string();
+    assert!(told.contains("images end in gif"), "{told}");
+    for none in [json!([]), json!(["."])] {
+        spec["extensions"] = none;
+        assert!(refused(&spec).to_string().starts_with("extensions names no ending"));
+    }
+}

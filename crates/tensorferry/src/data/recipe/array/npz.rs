@@ -125,3 +125,22 @@ impl Seek for Bytes<'_> {
         Ok(self.at)
     }
 }
+
+#[cfg(test)]
+#[cfg(not(loom))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_more_is_inflated_than_the_archive_says_and_the_limit_allows() {
+        let (mut member, size) = (io::repeat(7).take(1 << 40), 1000);
+        let error = inflate(&mut member, size).unwrap_err();
+        assert_eq!(error.kind(), Kind::Corrupt, "it never ends");
+        let read = (1_u64 << 40) - member.limit();
+        assert!(read <= size + 1, "{read} bytes were inflated");
+        let mut member = io::repeat(7).take(1 << 40);
+        let error = inflate(&mut member, INFLATED_BYTES_MAX + 1).unwrap_err();
+        assert!(error.to_string().contains("up to 8589934592 are"), "{error}");
+        assert_eq!(member.limit(), 1 << 40, "not a byte was");
+    }
+}

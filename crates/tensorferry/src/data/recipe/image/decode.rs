@@ -7,6 +7,7 @@
 use std::borrow::Cow;
 
 use super::change::Size;
+use super::foreign;
 use super::geometry::{View, too_large};
 use super::orientation::Turn;
 use super::pixels::Resizer;
@@ -98,9 +99,14 @@ fn unknown(bytes: &[u8]) -> Error {
     if bytes.is_empty() {
         return Error::new(Kind::Truncated, "the picture is empty");
     }
-    let start = bytes[..bytes.len().min(4)].escape_ascii();
-    let what = format!("the picture is no JPEG, PNG or WebP file: it starts with \"{start}\"");
-    Error::new(Kind::Unsupported, what)
+    let what = foreign::kind(bytes).map_or_else(
+        || format!("starts with \"{}\"", bytes[..bytes.len().min(8)].escape_ascii()),
+        |kind| format!("is {kind}"),
+    );
+    let advice = "convert it, take it off the list (extensions= of ImageFolder), or pass over it with \
+                  on_error=\"skip\"";
+    let told = format!("the file {what}, and only JPEG, PNG and WebP are decoded: {advice}");
+    Error::new(Kind::Unsupported, told)
 }
 
 /// Lightness as Pillow computes it, in place.

@@ -10,6 +10,7 @@
 //! | [`change`] | the steps that move pixels, checked |
 //! | [`geometry`] | where the pixels of a result come from (pure) |
 //! | [`decode`] and one file for each format | bytes to pixels; what a cache keeps |
+//! | `foreign` | what is not decoded, by name |
 //! | `orientation` | how the camera was held |
 //! | [`pixels`] | cutting, resizing, framing |
 //! | [`values`] | pixels to numbers |
@@ -32,6 +33,7 @@
 
 pub mod change;
 pub mod decode;
+mod foreign;
 pub mod geometry;
 mod jpeg;
 mod orientation;

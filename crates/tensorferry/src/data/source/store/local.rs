@@ -20,6 +20,7 @@ use super::gather::{self, Run};
 use super::{Names, Object, Store, changed, missing};
 use crate::data::sample::Raw;
 use crate::error::{Error, Kind, Result};
+use crate::io::Demand;
 
 /// Samples of this many bytes stay in their file until a recipe reads them to their place.
 pub const STORED_MIN: u64 = 1 << 20;
@@ -85,8 +86,8 @@ impl Store for Local {
     }
 
     fn fetch(&self, path: &Path, bytes: u64) -> Result<Raw> {
-        let read = if bytes >= STORED_MIN { stored(path, bytes) } else { whole(path, bytes) };
-        read.map_err(|error| error.with("file", path.display()))
+        let read = || if bytes >= STORED_MIN { stored(path, bytes) } else { whole(path, bytes) };
+        Demand::of_process().during(bytes, read).map_err(|error| error.with("file", path.display()))
     }
 
     fn open(&self, path: &Path) -> Result<Arc<dyn Object>> {
@@ -102,6 +103,10 @@ impl Store for Local {
 
     fn requests_max(&self) -> usize {
         REQUESTS_MAX
+    }
+
+    fn is_remote(&self) -> bool {
+        false
     }
 }
 
@@ -283,7 +288,9 @@ impl Object for Opened {
 
 impl Opened {
     fn fill(&self, start: u64, into: &mut [u8]) -> Result<()> {
-        self.file.read_exact_at(into, start).map_err(|error| {
+        let bytes = into.len() as u64;
+        let read = || self.file.read_exact_at(into, start);
+        Demand::of_process().during(bytes, read).map_err(|error| {
             if error.kind() == std::io::ErrorKind::UnexpectedEof {
                 let told = "the file ends too early: it was cut since it was listed";
                 return Error::new(Kind::Truncated, told).with("offset", start);
@@ -314,7 +321,8 @@ impl Opened {
             vectors.extend(gaps.next().map(|gap| IoSliceMut::new(gap)));
         }
         let wanted = (run.range.end - run.range.start) as usize;
-        if rustix::io::preadv(&self.file, &mut vectors, run.range.start) == Ok(wanted) {
+        let read = || rustix::io::preadv(&self.file, &mut vectors, run.range.start);
+        if Demand::of_process().during(wanted as u64, read) == Ok(wanted) {
             return Ok(());
         }
         // Less than all came: part by part, each of which is continued or tells what is wrong.

@@ -62,6 +62,9 @@ pub trait Store: Send + Sync {
 
     /// How many requests at once are worth it.
     fn requests_max(&self) -> usize;
+
+    /// Whether a network is between.
+    fn is_remote(&self) -> bool;
 }
 
 /// An open file of a store.

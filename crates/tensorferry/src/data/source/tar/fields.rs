@@ -4,7 +4,7 @@
 //! is the field's, in lower case. A field may be asked for by several names, `jpg;png`, of which the
 //! first that the sample has counts.
 
-use crate::data::source::folder::IMAGES;
+use crate::data::source::names::IMAGES;
 use crate::error::{Error, Result};
 
 /// Endings, beside images, of what a sample is about.

@@ -28,11 +28,11 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use self::fields::Fields;
 use self::index::{Index, first_sample, is_damage};
+use super::names::common_ending;
 use super::side::side_by_side;
 use super::spec::Paths;
 use super::store::{Located, Object, Options, Store, Stores};
 use super::{Label, Source, pattern};
-use crate::data::recipe::PICTURES;
 use crate::data::sample::Raw;
 use crate::error::{Error, Kind, Result};
 
@@ -115,16 +115,11 @@ impl Tar {
             met.iter_mut().zip(&shard.index.met).for_each(|(all, some)| *all |= some);
             warnings.extend(shard.index.damage.take().map(|error| error.to_string()));
         }
-        // A field that has several names in the data has none that holds for all, unless all are of
-        // pictures: their content tells them apart.
         let name = |(at, met): (usize, &u64)| {
             let places = (0..u64::BITS as usize).filter(|place| met >> place & 1 == 1);
-            let mut names = places.map(|place| wanted.name(at, place));
-            let first = names.next().unwrap_or_default();
-            let is_picture = |name: &str| PICTURES.contains(&name);
-            if names.all(|name| is_picture(name) && is_picture(first)) { first } else { "" }
+            common_ending(places.map(|place| wanted.name(at, place)))
         };
-        let fields = met.iter().enumerate().map(name).map(str::to_owned).collect();
+        let fields = met.iter().enumerate().map(name).collect();
         Self { shards, ends, wanted, fields, warnings }
     }
 
@@ -185,6 +180,10 @@ impl Source for Tar {
 
     fn warnings(&self) -> &[String] {
         &self.warnings
+    }
+
+    fn is_remote(&self) -> bool {
+        self.shards.iter().any(|shard| shard.store.is_remote())
     }
 
     fn fetch(&self, index: usize) -> Result<Raw> {

@@ -198,6 +198,10 @@ impl Store for Remote {
     fn requests_max(&self) -> usize {
         REQUESTS_MAX
     }
+
+    fn is_remote(&self) -> bool {
+        true
+    }
 }
 
 /// An object whose size is known.

@@ -1,0 +1,109 @@
+"""What runs in a worker process.
+
+torch's loop asks its dataset for an item and sends what it gets to the parent. Here the dataset is
+a ``Worker``, an item a whole submission. The user sees torch's ``get_worker_info()`` with his own
+dataset, and generators that were seeded as torch seeds them.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import torch.utils.data
+from torch._utils import ExceptionWrapper
+from torch.utils.data._utils import worker as torch_worker
+
+from tensorferry._data.engine import Batch
+from tensorferry._data.reader import Readable, Reader
+from tensorferry._data.seeding import seed_worker
+
+
+class Task(NamedTuple):
+    """A submission on its way to a worker."""
+
+    run: int
+    """Which run of the engine: persistent workers serve one after the other."""
+    epoch: int
+    number: int
+    indices: Sequence[Any]
+
+
+class Answer(NamedTuple):
+    """What a worker makes of it."""
+
+    batch: Batch
+    failure: ExceptionWrapper | None
+    """What is wrong with the batch, as torch sends it: with the traceback in its text."""
+
+
+class Worker:
+    """The dataset as torch's loop sees it."""
+
+    def __init__(self, readable: Readable, places: Sequence[Any]) -> None:
+        self._readable: Readable | None = readable
+        self._places = places
+        self._run: int | None = None
+        self._reader: Reader | None = None
+
+    @property
+    def readable(self) -> Readable:
+        """The user's dataset, and what becomes of its samples."""
+        assert self._readable is not None
+        return self._readable
+
+    def forget(self) -> None:
+        """In the parent, where nothing is read."""
+        self._readable = None
+
+    def __getitem__(self, task: Task | None) -> Answer | None:
+        """Makes a batch; nothing of nothing, which is asked to give a turn to the next worker."""
+        if task is None:
+            return None
+        info = torch.utils.data.get_worker_info()
+        assert info is not None
+        try:
+            batch = self._reader_for(task, info.id).read(task.number, task.indices)
+            if batch.error is not None:
+                raise batch.error
+        except Exception:
+            where = f"in DataLoader worker process {info.id}"
+            failure = ExceptionWrapper(where=where)  # type: ignore[no-untyped-call]
+            return Answer(Batch(task.number, None, 0, worker=info.id), failure)
+        return Answer(dataclasses.replace(batch, worker=info.id), None)
+
+    def _reader_for(self, task: Task, worker: int) -> Reader:
+        if self._reader is None or self._run != task.run:
+            start = self._places[worker] if self._places and self._run is None else None
+            self._run = task.run
+            self._reader = self.readable.open(task.epoch, start)
+        return self._reader
+
+
+class SetUp:
+    """A ``worker_init_fn`` for torch, around the user's."""
+
+    def __init__(self, base_seed: int, init: Callable[[int], None] | None) -> None:
+        self._base_seed = base_seed
+        self._init = init
+
+    def forget(self) -> None:
+        """In the parent, where nothing is set up."""
+        self._init = None
+
+    def __call__(self, number: int) -> None:
+        info = torch.utils.data.get_worker_info()
+        assert info is not None
+        worker: Any = info.dataset
+        seed_worker(self._base_seed, number)
+        torch_worker._worker_info = dataclasses.replace(
+            info, seed=self._base_seed + number, dataset=worker.readable.dataset
+        )
+        if self._init is not None:
+            self._init(number)
+
+
+def as_it_is(answer: Any) -> Any:
+    """In place of torch's collating."""
+    return answer
