@@ -72,9 +72,9 @@ lint-format: linters
 .PHONY: lint-python
 lint-python: $(TEST_READY)
 	$(call stage,ruff,cd python; $(BIN)/ruff check $(LINTED); $(BIN)/ruff format --check $(LINTED))
-	$(call stage,mypy,cd python; $(BIN)/mypy tensorferry tests ../examples)
-# The examples lie outside of the package, whose settings hold for them too.
-LINTED := --config pyproject.toml . ../examples
+	$(call stage,mypy,cd python; $(BIN)/mypy tensorferry tests ../examples ../soak)
+# The examples and the soak lie outside of the package, whose settings hold for them too.
+LINTED := --config pyproject.toml . ../examples ../soak
 
 .PHONY: lint-rust
 lint-rust: linters $(RUN_READY)
@@ -105,6 +105,14 @@ test-python: package $(TEST_READY) ## Run the tests of the Python package
 	$(call stage,stubs,cd python; $(BIN)/python -m mypy.stubtest tensorferry._lib \
 		--allowlist stubtest-allowlist.txt --ignore-unused-allowlist)
 	$(call stage,pytest,cd python; $(BIN)/python -m pytest)
+
+# Not a part of the tests: it takes its time. What it finds can be repeated by seed and number.
+.PHONY: soak
+soak: package $(TEST_READY) ## Run every path under kills, pauses and full disks (SOAK_ONLY, SOAK_MINUTES)
+	$(BIN)/python -m soak --minutes $(SOAK_MINUTES) $(SOAK_ONLY:%=--only %) $(SOAK_SEED:%=--seed %)
+SOAK_MINUTES ?= 20
+SOAK_ONLY ?=
+SOAK_SEED ?=
 
 .PHONY: package
 package: toolchain $(PACKAGE) ## Build the Python package into .venv

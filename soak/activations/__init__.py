@@ -1,0 +1,1 @@
+"""``ferry.ActivationOffload``: gradients bit for bit as without it."""

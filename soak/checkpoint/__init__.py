@@ -1,0 +1,1 @@
+"""``save``, ``save_async`` and ``load``, by one process and by several ranks."""

@@ -1,0 +1,1 @@
+"""``ferry.Engine``: raw reads and writes, beside the same ones in an array."""

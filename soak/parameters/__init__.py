@@ -1,0 +1,1 @@
+"""``ferry.ShadowModel`` and ``ferry.optim``: losses and parameters of plain training."""
