@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from multiprocessing.context import ForkServerContext
 from pathlib import Path
 
+import children
 import pytest
 
 # A run in the background of a shell is started with interrupts ignored, and so would be every
@@ -36,6 +37,14 @@ def _no_loaders_thread_is_left() -> Iterator[None]:
     yield
     wait_for_threads()
     assert threads_of_loaders() == []
+
+
+@pytest.fixture(autouse=True)
+def _no_process_is_left() -> Iterator[None]:
+    """A child that a test leaves behind would work beside the next ones, and be counted by them."""
+    before = children.living()
+    yield
+    assert children.end_those_left(before) == [], "processes outlived their test"
 
 
 @pytest.fixture

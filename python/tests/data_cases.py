@@ -30,3 +30,9 @@ def seen(loader: Iterable[Any]) -> list[Any]:
 def flat(loader: Iterable[Any]) -> list[int]:
     """The samples one after the other."""
     return list(itertools.chain.from_iterable(seen(loader)))
+
+
+def told(error: BaseException) -> str:
+    """All that an error says: one from a worker process has in its text what another has in its
+    notes."""
+    return "\n".join([str(error), *getattr(error, "__notes__", [])])

@@ -10,16 +10,13 @@ from typing import Any
 
 import pytest
 import torch
+from children import HANG_SECONDS
 
 from tensorferry._bench.cases import find
 from tensorferry._bench.largest import DoesNotFit, Largest
 from tensorferry._bench_activations import batch, memory
 from tensorferry._bench_activations.scale import SCALES
 from tensorferry._bench_activations.ways import ByHand, Sizes
-
-RUN_SECONDS_MAX = 600
-# A run starts a Python with torch for each turn.
-pytestmark = pytest.mark.timeout(RUN_SECONDS_MAX + 20)
 
 
 @pytest.fixture(scope="module")
@@ -32,7 +29,7 @@ def told(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[dict[str,
         capture_output=True,
         text=True,
         check=True,
-        timeout=RUN_SECONDS_MAX,
+        timeout=HANG_SECONDS,
     )
     return path, [json.loads(line) for line in ended.stdout.splitlines()]
 

@@ -10,15 +10,12 @@ from typing import Any
 
 import pytest
 import torch
+from children import HANG_SECONDS
 
 from tensorferry._bench.contest import Entry
 from tensorferry._bench.table import Row
 from tensorferry._bench_parameters import disk, reserve, shadow, turns
 from tensorferry._bench_parameters.ways import model, way_of
-
-RUN_SECONDS_MAX = 600
-# A run starts a Python with torch for each contestant.
-pytestmark = pytest.mark.timeout(RUN_SECONDS_MAX + 20)
 
 
 def told(path: Path, workload: str) -> dict[str, Any]:
@@ -29,7 +26,7 @@ def told(path: Path, workload: str) -> dict[str, Any]:
         capture_output=True,
         text=True,
         check=True,
-        timeout=RUN_SECONDS_MAX,
+        timeout=HANG_SECONDS,
     )
     lines = [json.loads(line) for line in ended.stdout.splitlines()]
     assert lines[-1] == {"end": {}}

@@ -13,6 +13,7 @@ import time
 from pathlib import Path
 
 import pytest
+from children import HANG_SECONDS
 
 import tensorferry as ferry
 from tensorferry import _lib
@@ -21,7 +22,9 @@ SCRIPT = Path(sysconfig.get_path("scripts")) / "tensorferry"
 
 
 def run(*command: str | Path) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(command, capture_output=True, text=True, timeout=100, check=False)
+    return subprocess.run(
+        command, capture_output=True, text=True, timeout=HANG_SECONDS, check=False
+    )
 
 
 @pytest.fixture
@@ -34,7 +37,7 @@ def sleeper(tmp_path: Path) -> Path:
 
 
 def wait_for(file: Path) -> None:
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + HANG_SECONDS
     while not file.exists():
         assert time.monotonic() < deadline, f"{file} never came"
         time.sleep(0.01)
@@ -95,7 +98,7 @@ def test_arguments_that_are_not_unicode_arrive_as_they_are() -> None:
     done = subprocess.run(
         [os.fsencode(SCRIPT), b"doctor", b"--path", b"/nonexistent/\xff"],
         capture_output=True,
-        timeout=100,
+        timeout=HANG_SECONDS,
         check=False,
     )
     assert done.returncode == 1
@@ -113,7 +116,7 @@ def test_ctrl_c_ends_the_command_while_rust_works(sleeper: Path) -> None:
         try:
             wait_for(sleeper.with_name("started"))
             process.send_signal(signal.SIGINT)
-            assert process.wait(timeout=30) == -signal.SIGINT
+            assert process.wait(timeout=HANG_SECONDS) == -signal.SIGINT
         finally:
             os.killpg(process.pid, signal.SIGKILL)
 
@@ -121,14 +124,16 @@ def test_ctrl_c_ends_the_command_while_rust_works(sleeper: Path) -> None:
 def test_other_python_threads_run_while_rust_works(
     sleeper: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    sleeper.write_text(sleeper.read_text().replace("exec sleep 50", "sleep 0.5"))
+    go = sleeper.with_name("go")
+    waiting = f"while ! [ -e {go} ]; do sleep 0.01; done"
+    sleeper.write_text(sleeper.read_text().replace("exec sleep 50", waiting))
     codes: list[int] = []
     thread = threading.Thread(
         target=lambda: codes.append(_lib.cli_main(["tensorferry", "doctor"], str(sleeper)))
     )
     thread.start()
     wait_for(sleeper.with_name("started"))
-    assert thread.is_alive()  # This thread got the GIL while the command waits.
-    thread.join(timeout=60)
+    go.touch()  # This thread got the GIL while the command waits.
+    thread.join(timeout=HANG_SECONDS)
     assert codes == [0]
     assert "gave no answer" in capfd.readouterr().out

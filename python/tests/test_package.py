@@ -5,13 +5,15 @@ import importlib.resources
 import subprocess
 import sys
 
+from children import HANG_SECONDS
+
 import tensorferry as ferry
 
 
 def run(code: str) -> str:
-    return subprocess.run(
-        [sys.executable, "-c", code], check=True, capture_output=True, text=True, timeout=60
-    ).stdout.strip()
+    command = [sys.executable, "-c", code]
+    done = subprocess.run(command, check=True, capture_output=True, timeout=HANG_SECONDS)
+    return done.stdout.decode().strip()
 
 
 def test_importing_the_package_does_not_import_torch_or_numpy() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import subprocess
@@ -12,6 +13,7 @@ from typing import Any
 
 import pytest
 import torch
+from children import HANG_SECONDS, started
 
 import tensorferry as ferry
 
@@ -182,16 +184,18 @@ def test_one_rank_gives_what_it_has_learned_to_all(tmp_path: Path) -> None:
         """
     )
     environment = {**os.environ, "GLOO_SOCKET_IFNAME": "lo"}
-    ranks = [
-        subprocess.Popen(
-            [sys.executable, "-c", code, str(rank), str(tmp_path)],
-            stdout=subprocess.PIPE,
-            env=environment,
-            text=True,
-        )
-        for rank in range(2)
-    ]
-    tables = [json.loads(rank.communicate(timeout=100)[0]) for rank in ranks]
+    with contextlib.ExitStack() as stack:
+        ranks = [
+            stack.enter_context(
+                started(
+                    *(sys.executable, "-c", code, str(rank), str(tmp_path)),
+                    stdout=subprocess.PIPE,
+                    env=environment,
+                )
+            )
+            for rank in range(2)
+        ]
+        tables = [json.loads(rank.communicate(timeout=HANG_SECONDS)[0]) for rank in ranks]
     assert tables[0] == tables[1]
     assert sorted(tables[0]["WDic"]["256"]["times"]) == sorted(WRITERS)
 
@@ -223,3 +227,27 @@ def test_saves_of_several_ranks_are_learned_from(tmp_path: Path) -> None:
         for rank in range(2):
             ferry.save({"a": torch.randn(1000)}, tmp_path / "x", rank=rank, world_size=2)
     assert writes() - before == 2 * saves
+
+
+@pytest.mark.parametrize("every", [True, False, 0, -1, 1 << 70, 1.0, "2", "always", [1]])
+def test_update_every_is_a_number_of_operations(every: Any) -> None:
+    with pytest.raises(ferry.InvalidInput, match="update_every"):
+        ferry.TensorIO(update_every=every)
+
+
+def test_a_disk_that_is_mounted_later_has_a_dictionary_of_its_own(
+    tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    (tmp_path / "small").mkdir()
+    io = ferry.TensorIO(persist=False)
+    state = {"weight": torch.ones(1000)}
+    io.save(state, tmp_path / "small" / "saved")
+    io.load(tmp_path / "small" / "saved")
+    (tmp_path / "small" / "saved").unlink()
+    (tmp_path / "small").rmdir()
+    request.getfixturevalue("small_disk")
+    io.save(state, tmp_path / "small" / "saved")
+    io.load(tmp_path / "small" / "saved")
+    names = sorted(name.split(" on ")[0] for name in io._by_mount)
+    assert len(names) == 2
+    assert names[1] == "tmpfs (tmpfs)"
