@@ -77,6 +77,13 @@ fn os_code(error: &Error) -> Option<i32> {
     error.source()?.downcast_ref::<std::io::Error>()?.raw_os_error()
 }
 
+/// The exception for what the operating system has refused by this number.
+#[pyfunction]
+pub fn os_error(py: Python<'_>, code: i32, message: String) -> Py<PyAny> {
+    let error = Error::from_io(std::io::Error::from_raw_os_error(code), message);
+    exception(py, &error).into_value(py).into_any()
+}
+
 /// Fails with the error of this kind, so that a test can see what Python gets.
 #[pyfunction]
 #[pyo3(signature = (kind, message, errno=None))]

@@ -2,10 +2,11 @@
 
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use pyo3::prelude::*;
 use tensorferry::error::panic_text;
-use tensorferry::{Error, Kind, Result};
+use tensorferry::{Error, Kind, Result, interrupt};
 
 use crate::errors::exception;
 
@@ -20,6 +21,44 @@ pub fn guarded<T: Send>(py: Python<'_>, work: impl FnOnce() -> Result<T> + Send)
     py.detach(|| catch_unwind(AssertUnwindSafe(work)))
         .unwrap_or_else(|panic| Err(internal(&*panic)))
         .map_err(|error| exception(py, &error))
+}
+
+/// Runs `work` in the same way, and lets Python's signal handlers have their turn meanwhile. If one raises,
+/// so does this, soon: the core stops what it does.
+pub fn interruptible<T: Send>(
+    py: Python<'_>,
+    work: impl FnOnce() -> Result<T> + Send,
+) -> PyResult<T> {
+    hearing(py, 1, work)
+}
+
+/// Runs work in the same way that would leave something useless if it were stopped: what a handler raises
+/// is raised when it is done. Only a second one stops it.
+pub fn to_the_end<T: Send>(py: Python<'_>, work: impl FnOnce() -> Result<T> + Send) -> PyResult<T> {
+    hearing(py, 2, work)
+}
+
+/// Runs `work`, which is stopped by the exception of this number.
+fn hearing<T: Send>(
+    py: Python<'_>,
+    stopped_by: usize,
+    work: impl FnOnce() -> Result<T> + Send,
+) -> PyResult<T> {
+    let raised = Arc::new(Mutex::new(Vec::new()));
+    let ask = {
+        let raised = Arc::clone(&raised);
+        move || {
+            let error = Python::attach(|py| py.check_signals().err());
+            let mut raised = raised.lock().unwrap_or_else(PoisonError::into_inner);
+            raised.extend(error);
+            raised.len() >= stopped_by
+        }
+    };
+    let done = guarded(py, || interrupt::heard(ask, work));
+    match raised.lock().unwrap_or_else(PoisonError::into_inner).pop() {
+        Some(error) => Err(error),
+        None => done,
+    }
 }
 
 fn internal(panic: &(dyn Any + Send)) -> Error {

@@ -42,6 +42,7 @@ fn _lib(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<checkpoint::Draft>()?;
     module.add_class::<activations::Activations>()?;
     module.add_class::<activations::Activation>()?;
+    module.add_class::<allocator::BlockWatch>()?;
     module.add_class::<optim::OptimizerStore>()?;
     module.add_class::<shadow::Home>()?;
     module.add_class::<shadow::Sight>()?;
@@ -52,11 +53,18 @@ fn _lib(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(checkpoint::save, module)?)?;
     module.add_function(wrap_pyfunction!(checkpoint::save_behind, module)?)?;
     module.add_function(wrap_pyfunction!(checkpoint::glance, module)?)?;
+    module.add_function(wrap_pyfunction!(checkpoint::recognise, module)?)?;
+    module.add_function(wrap_pyfunction!(checkpoint::judge_index, module)?)?;
+    module.add_function(wrap_pyfunction!(checkpoint::seal_index, module)?)?;
     module.add_function(wrap_pyfunction!(engine::_leave, module)?)?;
+    module.add_function(wrap_pyfunction!(engine::_delay_for_tests, module)?)?;
+    module.add_function(wrap_pyfunction!(memory::headroom, module)?)?;
+    module.add_function(wrap_pyfunction!(errors::os_error, module)?)?;
     module.add_function(wrap_pyfunction!(metrics::metrics_text, module)?)?;
     module.add_function(wrap_pyfunction!(metrics::trace_start, module)?)?;
     module.add_function(wrap_pyfunction!(metrics::trace_finish, module)?)?;
     module.add_function(wrap_pyfunction!(cli::cli_main, module)?)?;
+    module.add_function(wrap_pyfunction!(allocator::watch_blocks, module)?)?;
     module.add_function(wrap_pyfunction!(allocator::recycle_blocks, module)?)?;
     module.add_function(wrap_pyfunction!(allocator::spare_bytes, module)?)?;
     module.add_function(wrap_pyfunction!(optim::adam_step, module)?)?;

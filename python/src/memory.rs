@@ -8,9 +8,9 @@ use pyo3::buffer::PyBuffer;
 use pyo3::exceptions::PyBufferError;
 use pyo3::ffi;
 use pyo3::prelude::*;
-use tensorferry::Error;
 use tensorferry::activations::Memory;
-use tensorferry::memory::{Block, Foreign};
+use tensorferry::memory::{Block, Foreign, Headroom};
+use tensorferry::{Error, Result};
 
 use crate::errors::exception;
 use crate::release::Claim;
@@ -45,6 +45,19 @@ fn address(buffer: &PyBuffer<u8>) -> PyResult<(NonNull<u8>, usize)> {
     // An empty buffer may have no address.
     let start = NonNull::new(buffer.buf_ptr().cast()).unwrap_or(NonNull::dangling());
     Ok((start, buffer.len_bytes()))
+}
+
+/// Where `len` bytes of a tensor begin that the package gives the address of.
+///
+/// A tensor without elements may have no address. One with bytes and without an address has no
+/// data: to take it for an empty one would be to do nothing in silence.
+pub fn start_of(address: usize, len: usize) -> Result<NonNull<u8>> {
+    match NonNull::new(std::ptr::with_exposed_provenance_mut(address)) {
+        None if len > 0 => {
+            Err(Error::invalid("a tensor has no memory at an address").with("bytes", len))
+        }
+        start => Ok(start.unwrap_or(NonNull::dangling())),
+    }
 }
 
 /// Lets go of memory that was lent, without leaving it to another thread.
@@ -106,6 +119,13 @@ impl Buffer {
         // SAFETY: as the interpreter promises; the memory lives as long as `slf`.
         unsafe { fill(slf.as_any(), (this.start, this.len), view, flags) }
     }
+}
+
+/// How much memory this process may have, and how much of it can still be taken; `None` where the kernel
+/// does not say.
+#[pyfunction]
+pub fn headroom() -> Option<(u64, u64)> {
+    Headroom::now().map(|now| (now.usable(), now.available))
 }
 
 /// Makes `view` one of `owner`'s memory.

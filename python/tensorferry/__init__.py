@@ -5,6 +5,7 @@
 
 from typing import TYPE_CHECKING, Any
 
+from tensorferry import data
 from tensorferry._errors import (
     Closed,
     Corrupt,
@@ -24,13 +25,13 @@ from tensorferry._errors import (
 from tensorferry._lib import __version__, parse_size
 from tensorferry.activations import ActivationOffload
 from tensorferry.checkpoint import SaveJob, SaveReport, load, safe_open, save, save_async
-from tensorferry.data import DataLoader
 from tensorferry.io import Engine
 from tensorferry.observe import metrics, prometheus, trace
 from tensorferry.tensor_io import TensorIO
 
 if TYPE_CHECKING:
     from tensorferry import optim
+    from tensorferry.data import DataLoader
     from tensorferry.shadow import ShadowModel
 
 __all__ = [
@@ -56,6 +57,7 @@ __all__ = [
     "Truncated",
     "Unsupported",
     "__version__",
+    "data",
     "load",
     "metrics",
     "optim",
@@ -69,9 +71,11 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    """``ferry.optim`` and ``ferry.ShadowModel``, which need torch."""
+    """``ferry.DataLoader``, ``ferry.optim`` and ``ferry.ShadowModel``, which need torch."""
     import importlib
 
+    if name == "DataLoader":
+        return data.DataLoader
     if name == "optim":
         return importlib.import_module("tensorferry.optim")
     if name == "ShadowModel":

@@ -5,36 +5,32 @@ from __future__ import annotations
 import os
 import sys
 
-_LIMITS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
-"""Where a container's limit is, with the kernel's second and first kind of them."""
+from tensorferry import _lib
 
 
 def memory_bytes() -> int:
-    """Memory of the machine, or of the container if that has less."""
-    return min(_pages("SC_PHYS_PAGES"), _container_limit())
+    """Memory of the machine, or what the control groups of this process allow if that is less."""
+    told = _lib.headroom()
+    return _pages("SC_PHYS_PAGES") if told is None else told[0]
 
 
 def free_memory_bytes() -> int:
-    """What nobody uses of it now, so far as the kernel tells."""
-    return min(_pages("SC_AVPHYS_PAGES"), _container_limit())
+    """What of it can still be taken before somebody is killed for it."""
+    told = _lib.headroom()
+    return _pages("SC_AVPHYS_PAGES") if told is None else told[1]
 
 
-def processes() -> int:
-    """Processes of this job that share the machine, as torchrun says."""
+def processes(world_size: int) -> int:
+    """Processes of this job that share the machine: as torchrun says, otherwise all ranks that
+    there may be here."""
     told = os.environ.get("LOCAL_WORLD_SIZE", "")
-    return max(1, int(told)) if told.isdecimal() else 1
+    if told.isdecimal() and int(told) > 0:
+        return int(told)
+    dist = sys.modules.get("torch.distributed")
+    if dist is not None and dist.is_available() and dist.is_initialized():
+        return max(world_size, int(dist.get_world_size()))
+    return world_size
 
 
 def _pages(name: str) -> int:
     return os.sysconf(name) * os.sysconf("SC_PAGE_SIZE")
-
-
-def _container_limit() -> int:
-    """Bytes of memory that a container may use."""
-    for path in _LIMITS:
-        try:
-            with open(path, encoding="ascii") as file:
-                return int(file.read())
-        except (OSError, ValueError):
-            continue
-    return sys.maxsize

@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self, TypeAlias
 from tensorferry import _lib
 from tensorferry._errors import InvalidInput
 from tensorferry._lib import Buffer, Pending
+from tensorferry._numbers import whole
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -113,6 +114,7 @@ class File:
 
     def write(self, data: Bytes, offset: int = 0, *, priority: Priority = "offload") -> Pending:
         """Starts writing all bytes of ``data`` at ``offset``."""
+        offset = whole("offset", offset)
         return self._file.write(_bytes_of(data), offset, priority=priority)
 
     def read(
@@ -125,13 +127,14 @@ class File:
     ) -> Pending:
         """Starts reading: ``length`` bytes (all from ``offset`` on if None) into new memory, or as
         many as fit ``into`` the memory given. Waiting gives the memory."""
+        offset = whole("offset", offset)
         if into is not None:
             if length is not None:
                 raise InvalidInput("read takes a length or memory to read into, not both")
             return self._file.read_into(_bytes_of(into), offset, priority=priority)
         if length is None:
             length = max(0, len(self._file) - offset)
-        return self._file.read(length, offset, priority=priority)
+        return self._file.read(whole("length", length), offset, priority=priority)
 
     def sync(self, *, priority: Priority = "waiting") -> Pending:
         """Starts making everything whose writing was waited for survive a power cut."""
@@ -140,11 +143,11 @@ class File:
     def reserve(self, length: int) -> None:
         """Makes the file at least ``length`` long, with room on the disk: a full disk shows now,
         and writes inside the length run side by side."""
-        self._file.reserve(length)
+        self._file.reserve(whole("length", length))
 
     def set_len(self, length: int) -> None:
         """Cuts the file, or extends it with zeros."""
-        self._file.set_len(length)
+        self._file.set_len(whole("length", length))
 
     def __repr__(self) -> str:
         return f"File({self.path!r})"
@@ -169,8 +172,14 @@ def _bytes_of(data: Bytes) -> BufferLike:
 def _bytes_of_tensor(tensor: torch.Tensor) -> Any:
     import torch
 
-    if tensor.device.type != "cpu":
+    from tensorferry._kinds import obstacle, without_modes
+
+    why = obstacle(tensor)
+    if why is not None:
+        raise InvalidInput(f"can't take the bytes of {why}")
+    if not tensor.is_cpu:
         raise InvalidInput(f"the tensor is on {tensor.device}; copy it with .cpu() first")
-    if tensor.layout != torch.strided or not tensor.is_contiguous():
+    if not tensor.is_contiguous():
         raise InvalidInput("the tensor is not contiguous; pass tensor.contiguous()")
-    return tensor.detach().reshape(-1).view(torch.uint8).numpy()
+    with without_modes():
+        return tensor.detach().reshape(-1).view(torch.uint8).numpy()

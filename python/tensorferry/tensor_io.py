@@ -17,6 +17,7 @@ from __future__ import annotations
 import atexit
 import json
 import os
+import select
 import threading
 import time
 import weakref
@@ -24,10 +25,11 @@ from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, lru_cache
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from typing import IO, TYPE_CHECKING, Any, Literal, TypeAlias
 
 from tensorferry import _lib
 from tensorferry._errors import Error, InvalidInput, NotFound
+from tensorferry._numbers import whole
 
 if TYPE_CHECKING:
     from torch.distributed import ProcessGroup
@@ -35,7 +37,7 @@ if TYPE_CHECKING:
     from tensorferry._checkpoint.location import MapLocation
     from tensorferry._checkpoint.report import SaveReport
     from tensorferry._checkpoint.tools import LoadOptions, SaveOptions, Tool
-    from tensorferry._structure import Flat
+    from tensorferry._structure import Flat, Ties
 
 __all__ = ["Report", "TensorIO"]
 
@@ -95,12 +97,12 @@ class TensorIO:
 
         if tool != "auto" and dictionary is not None:
             raise InvalidInput("give a tool or a dictionary, not both")
-        if isinstance(update_every, str) and update_every != "epoch":
+        self._each_epoch = isinstance(update_every, str) and update_every == "epoch"
+        if isinstance(update_every, str) and not self._each_epoch:
             raise InvalidInput(f"update_every is a number, 'epoch' or None, not {update_every!r}")
-        if not isinstance(update_every, int | str | None):
-            raise InvalidInput(f"update_every is a number, 'epoch' or None, not {update_every!r}")
-        self._each_epoch = update_every == "epoch"
-        every = update_every if isinstance(update_every, int) else None
+        every = None
+        if update_every is not None and not isinstance(update_every, str):
+            every = whole("update_every", update_every)
         self._make = _maker(tool, goal, dictionary, explore, every)
         self._make()  # Mistakes in the arguments show now.
         keeps = persist and tool == "auto" and dictionary is None
@@ -113,6 +115,7 @@ class TensorIO:
             self._readers.setdefault(tool_named(each).format, []).append(each)
         self._by_mount: dict[str, _lib.Dictionary] = {}
         self._mounts: dict[int, str] = {}
+        self._generation = 0
         self._latest: str | None = None
         self._remembered: OrderedDict[Stamp, tuple[int, str]] = OrderedDict()
         self._lock = threading.RLock()
@@ -122,16 +125,22 @@ class TensorIO:
             _leaving.add(self)
 
     def save(
-        self, obj: object, path: PathLike, *, durable: bool = True, checksum: bool = True
+        self,
+        obj: object,
+        path: PathLike,
+        *,
+        durable: bool = True,
+        checksum: bool = True,
+        ties: Ties = "names",
     ) -> SaveReport:
         """Saves an object, as ``ferry.save`` does, with the tool that the dictionary chooses."""
         from tensorferry._checkpoint.tools import SaveOptions
         from tensorferry._structure import flatten
 
         name = os.fspath(path)
-        flat = flatten(obj)
+        flat = flatten(obj, ties)
         eligible = [tool for tool in self._tools if not self._tool_named(tool).refuses(flat)]
-        report = self._save(obj, flat, name, SaveOptions(durable, checksum), eligible)
+        report = self._save(obj, flat, name, SaveOptions(durable, checksum, ties=ties), eligible)
         self._remember(name, flat.nbytes, report.tool)
         return report
 
@@ -202,7 +211,8 @@ class TensorIO:
     def report(self, path: PathLike | None = None) -> Report:
         """For each situation and class of sizes: seconds by tool, the best tool, the share of the
         oracle that was reached (estimated), bandwidth, processor seconds, and IOef, the bandwidth
-        for each processor kept busy."""
+        for each processor kept busy. Processor seconds are those of the whole process: what other
+        threads compute meanwhile is counted too."""
         chosen = self._of(path)
         if chosen is None:
             return Report([], "nothing was saved or loaded yet")
@@ -241,11 +251,16 @@ class TensorIO:
 
     def _dictionary(self, path: str, device: int | None = None) -> _lib.Dictionary:
         """That of the file system; ``device`` is the number of the one that the file lies on."""
-        mount = None if device is None else self._mounts.get(device)
-        if mount is None:
+        if device is None:
             mount = mount_of(path)
-            if device is not None:
-                self._mounts[device] = mount
+        else:
+            # The number of a device that is gone may be another one's.
+            generation = _mounts.generation()
+            if self._generation != generation:
+                self._generation = generation
+                self._mounts.clear()
+            known = self._mounts.get(device)
+            mount = self._mounts[device] = mount_of(path) if known is None else known
         self._latest = mount
         with self._lock:
             found = self._by_mount.get(mount)
@@ -360,28 +375,68 @@ def _look(path: str) -> tuple[int, str] | None:
 
 def mount_of(path: str) -> str:
     """The file system that a path lies on: what is mounted, and where."""
-    return _mount_of_directory(os.path.abspath(os.path.dirname(path)))
+    return _mount_of_directory(os.path.abspath(os.path.dirname(path)), _mounts.generation())
 
 
 @lru_cache(maxsize=1024)
-def _mount_of_directory(directory: str) -> str:
+def _mount_of_directory(directory: str, generation: int) -> str:
     directory = os.path.realpath(directory)
     best = ("", "/")
-    for source, point in _mounts():
+    for source, point in _mounts.table():
         inside = directory == point or directory.startswith(point.rstrip("/") + "/")
         if inside and len(point) >= len(best[1]):
             best = (source, point)
     return f"{best[0]} on {best[1]}"
 
 
-@cache
-def _mounts() -> list[tuple[str, str]]:
-    try:
-        with open("/proc/self/mounts", encoding="utf-8", errors="replace") as file:
-            fields = [line.split(" ") for line in file]
-    except OSError:
-        return []
-    return [(f"{field[0]} ({field[2]})", field[1].replace("\\040", " ")) for field in fields]
+class _Mounts:
+    """What is mounted where; the kernel says when that has changed."""
+
+    def __init__(self) -> None:
+        self._lock = threading.RLock()
+        self._process = 0
+        self._generation = 0
+        self._known: list[tuple[str, str]] = []
+        self._file: IO[str] | None = None
+        self._changed = select.poll()
+
+    def generation(self) -> int:
+        """A number that is another one once something was mounted or unmounted."""
+        with self._lock:
+            if self._process != os.getpid():
+                # A child shares the parent's descriptor, and the kernel tells each change once.
+                self._open()
+            elif self._file is None or not self._changed.poll(0):
+                return self._generation
+            self._read()
+            return self._generation
+
+    def table(self) -> list[tuple[str, str]]:
+        """Sources and mount points, as they were when the generation was asked for."""
+        return self._known
+
+    def _open(self) -> None:
+        self._process = os.getpid()
+        self._changed = select.poll()
+        try:
+            self._file = open("/proc/self/mounts", encoding="utf-8", errors="replace")  # noqa: SIM115
+        except OSError:
+            self._file = None
+            return
+        self._changed.register(self._file, select.POLLPRI | select.POLLERR)
+
+    def _read(self) -> None:
+        self._generation += 1
+        if self._file is None:
+            return
+        self._file.seek(0)
+        fields = [line.split(" ") for line in self._file]
+        self._known = [
+            (f"{field[0]} ({field[2]})", field[1].replace("\\040", " ")) for field in fields
+        ]
+
+
+_mounts = _Mounts()
 
 
 def _kept_path(mount: str, kept_as: str) -> str:

@@ -77,6 +77,7 @@ pub mod data;
 pub mod device;
 pub mod dtype;
 pub mod error;
+pub mod interrupt;
 pub mod io;
 pub mod memory;
 pub mod metrics;

@@ -10,6 +10,10 @@
 //! those [slots](slots) are set to [`take`] and [`give`] here. What is small, and everything while
 //! nobody offloads, goes on to the C library. Where there are no such slots, glibc is told to map all
 //! large blocks one by one: that keeps the process small, at the cost of making pages.
+//!
+//! What offloading needs in any case is to see blocks being freed: torch frees the bytes of a storage that
+//! is resized or swapped, also while they are on their way to disk. [`give`] leaves what is [lent](Loans)
+//! alone until that is over.
 
 #[cfg(all(target_os = "linux", target_pointer_width = "64"))]
 mod slots;
@@ -18,11 +22,44 @@ use std::ffi::{c_int, c_void};
 use std::ptr::NonNull;
 use std::sync::OnceLock;
 
+use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
-use tensorferry::memory::{ALIGNMENT, Shelf};
+use tensorferry::memory::{ALIGNMENT, Loans, Shelf, Watch};
 
 /// What glibc calls large, too, as long as it has not learned otherwise.
 const LARGE_BYTES: usize = 128 << 10;
+
+/// Blocks of torch's that are read here, and those that are watched.
+// SAFETY: what `give` kept is freed as it would have been freed there.
+pub static LOANS: Loans = unsafe { Loans::new(release) };
+
+/// Tells whether a block of torch's was freed.
+#[pyclass(frozen, module = "tensorferry._lib")]
+pub struct BlockWatch(Watch);
+
+#[pymethods]
+impl BlockWatch {
+    /// Watches the block at an address, which is not freed yet.
+    #[new]
+    fn new(address: usize) -> PyResult<Self> {
+        let start = NonNull::new(std::ptr::with_exposed_provenance_mut(address));
+        let start = start.ok_or_else(|| PyValueError::new_err("there is no block at 0"))?;
+        Ok(Self(LOANS.watch(start)))
+    }
+
+    #[getter]
+    fn freed(&self) -> bool {
+        self.0.is_freed()
+    }
+}
+
+/// Has torch's blocks stay as long as they are lent, in this process and for good; whether that could be
+/// done.
+#[pyfunction]
+pub fn watch_blocks() -> bool {
+    static DONE: OnceLock<bool> = OnceLock::new();
+    *DONE.get_or_init(see_frees)
+}
 
 /// Has large blocks of torch's used again, or else given back to the system, in this process and for
 /// good; whether either could be done.
@@ -39,22 +76,31 @@ pub fn spare_bytes() -> u64 {
 }
 
 #[cfg(all(target_os = "linux", target_pointer_width = "64"))]
-fn redirect() -> bool {
-    if Shelf::of_process().is_none() {
-        return false;
-    }
-    let slots = |name| slots::of("libc10.so", name);
-    let (taken, given) = (slots(c"posix_memalign"), slots(c"free"));
-    if taken.is_empty() || given.is_empty() {
+fn see_frees() -> bool {
+    let slots = slots::of("libc10.so", c"free");
+    if slots.is_empty() {
         return false;
     }
     // SAFETY: the three functions take and return nothing, and are there as long as the process.
     if unsafe { libc::pthread_atfork(Some(freeze), Some(thaw), Some(thaw)) } != 0 {
         return false;
     }
-    // What gives back goes first: it knows blocks of both kinds.
-    let given = given.iter().all(|slot| slot.set(give as *const ()));
-    given && taken.iter().all(|slot| slot.set(take as *const ()))
+    slots.iter().all(|slot| slot.set(give as *const ()))
+}
+
+/// What gives back knows blocks of both kinds before there are any of ours.
+#[cfg(all(target_os = "linux", target_pointer_width = "64"))]
+fn redirect() -> bool {
+    if Shelf::of_process().is_none() || !watch_blocks() {
+        return false;
+    }
+    let slots = slots::of("libc10.so", c"posix_memalign");
+    !slots.is_empty() && slots.iter().all(|slot| slot.set(take as *const ()))
+}
+
+#[cfg(not(all(target_os = "linux", target_pointer_width = "64")))]
+fn see_frees() -> bool {
+    false
 }
 
 #[cfg(not(all(target_os = "linux", target_pointer_width = "64")))]
@@ -77,19 +123,29 @@ unsafe extern "C" fn take(into: *mut *mut c_void, alignment: usize, size: usize)
 
 /// `free`, for torch.
 unsafe extern "C" fn give(block: *mut c_void) {
-    let start = NonNull::new(block.cast::<u8>());
-    if let Some((shelf, start)) = Shelf::of_process().zip(start)
-        && shelf.owns(start.addr().get())
+    if let Some(start) = NonNull::new(block.cast::<u8>())
+        && !LOANS.keep(start)
     {
         // SAFETY: who frees a block does not use it any more.
+        unsafe { release(start) };
+    }
+}
+
+/// Frees a block that [`take`] or the C library gave.
+unsafe fn release(start: NonNull<u8>) {
+    if let Some(shelf) = Shelf::of_process()
+        && shelf.owns(start.addr().get())
+    {
+        // SAFETY: the promise of this function.
         unsafe { shelf.give(start) };
         return;
     }
-    // SAFETY: passed on as it came.
-    unsafe { libc::free(block) }
+    // SAFETY: as above; it is none of the shelf's, so the C library's.
+    unsafe { libc::free(start.as_ptr().cast()) }
 }
 
 unsafe extern "C" fn freeze() {
+    LOANS.freeze();
     if let Some(shelf) = Shelf::of_process() {
         shelf.freeze();
     }
@@ -101,6 +157,8 @@ unsafe extern "C" fn thaw() {
         // child.
         unsafe { shelf.thaw() };
     }
+    // SAFETY: as above.
+    unsafe { LOANS.thaw() };
 }
 
 /// Has glibc map large blocks one by one, and unmap them when they are freed.

@@ -13,6 +13,7 @@ HOMES = {
     "arrays": "_bench_data.arrays",
     "slow": "_bench_data.slow",
     "consumers": "_bench_data.consumers",
+    "beside": "_bench_data.beside",
     "training": "_bench_activations.training",
     "batch": "_bench_activations.batch",
     "loss": "_bench_activations.loss",

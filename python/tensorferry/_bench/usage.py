@@ -41,13 +41,17 @@ def cpu_seconds() -> float:
     return total
 
 
-def pss() -> int:
-    """Bytes of memory of all of them, shared pages divided between those who share them."""
+def memory_bytes() -> int:
+    """Bytes that all of them hold: anonymous and shared memory, divided between those who share it.
+
+    Pages of mapped files are left out. They belong to the page cache, and a process's part of them
+    shrinks whenever any other program maps the same library.
+    """
     total = 0
     for process in [os.getpid(), *descendants()]:
         with contextlib.suppress(OSError):
             for line in Path(f"/proc/{process}/smaps_rollup").read_text().splitlines():
-                if line.startswith("Pss:"):
+                if line.startswith(("Pss_Anon:", "Pss_Shmem:")):
                     total += int(line.split()[1]) * 1024
     return total
 
@@ -77,7 +81,7 @@ class Peak:
         return largest
 
     def _look(self) -> None:
-        size = pss()
+        size = memory_bytes()
         with self._lock:
             self._largest = max(self._largest, size)
 

@@ -60,7 +60,7 @@ def note(scale: Shadowed) -> str:
     device = scale.device.partition(":")[2]
     return (
         f"{scale.shape}; a device of {device}; one thread computes; {scale.steps} steps with AdamW "
-        f"each, of which the first {scale.warm} are not timed"
+        f"each, updates on arrival, of which the first {scale.warm} are not timed"
     )
 
 
@@ -121,7 +121,8 @@ def kept(request: dict[str, Any]) -> Training:
 
     if not _KEPT:
         way = request["way"]
-        shadow = None if way == "plain" else {"device": request["device"], "planner": way}
+        options = {"device": request["device"], "planner": way, "update": "arrival"}
+        shadow = None if way == "plain" else options
         _KEPT.append(Training(Shape(**request["shape"]), shadow))
         for _ in range(int(request["warm"])):
             _KEPT[0].step()

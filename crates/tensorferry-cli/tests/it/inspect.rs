@@ -259,43 +259,159 @@ fn a_file_of_another_kind_is_told_as_what_it_is() {
     let zip = |name: &[u8]| {
         [b"PK\x03\x04".as_slice(), &[0; 22], &[name.len() as u8, 0, 0, 0], name].concat()
     };
-    let index = br#"{"metadata": {"total_size": 1}, "weight_map": {"a": "b.safetensors"}}"#;
-    for (bytes, what) in [
-        (Vec::new(), "an empty file"),
-        (b"\x93NUMPY\x01\0v\0{'descr'".to_vec(), "an array of NumPy"),
-        (zip(b"weights.npy"), "an archive of NumPy arrays"),
-        (zip(b"model/data.pkl"), "a file of torch.save"),
-        (zip(b"readme"), "a zip archive"),
-        (b"\x80\x02\x8a\nl\xfc\x9cF\xf9".to_vec(), "a pickle, perhaps of an old torch.save"),
-        (b"GGUF\x03\0\0\0".to_vec(), "a GGUF file"),
-        (index.to_vec(), "an index of the files that hold the tensors"),
-        (b" {\"model_type\": \"x\"}".to_vec(), "a text in JSON"),
+    let no = "not a checkpoint or a safetensors file";
+    for (bytes, said) in [
+        (Vec::new(), "the file is empty".into()),
+        (b"\x93NUMPY\x01\0v\0{'descr'".to_vec(), format!("this is an array of NumPy, {no}")),
+        (
+            zip(b"weights.npy"),
+            format!("this is an archive of NumPy arrays, {no}; open it with numpy.load"),
+        ),
+        (zip(b"model/data.pkl"), format!("this is a file of torch.save, {no}")),
+        (zip(b"readme"), format!("this is a zip archive, {no}; unpack it first")),
+        (
+            b"\x80\x02\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19.".to_vec(),
+            format!("this is a file of torch.save, {no}"),
+        ),
+        (b"GGUF\x03\0\0\0".to_vec(), format!("this is a GGUF file, {no}")),
+        (b"{\"a\": 1}".to_vec(), "the file is JSON, but no index of a checkpoint".into()),
+        (b"neither this nor that".to_vec(), format!("this is a text, {no}")),
     ] {
         setting.write(&bytes);
-        let expected = format!(
-            "error: this is {what}, not a checkpoint or a safetensors file (file: {})\n",
-            setting.shown()
-        );
+        let expected = format!("error: {said} (file: {})\n", setting.shown());
         assert_eq!(setting.refusal(), expected);
     }
-    setting.write(b"neither this nor that");
+    setting.write(&[0xff; 20]);
     assert!(setting.refusal().contains("(field: header length, file: "));
-    setting.write(b"short");
+    setting.write(&[0xff; 5]);
     assert!(setting.refusal().contains("a file of 5 bytes is no checkpoint"));
+}
+
+/// Two files and their index, as two ranks save them.
+fn saved_by_ranks() -> Setting {
+    let setting = Setting::new();
+    let tensors = [
+        vec![
+            ("cut", Dtype::F32, vec![2, 3]),
+            ("own", Dtype::U8, vec![5]),
+            ("same", Dtype::I8, vec![]),
+        ],
+        vec![
+            ("cut", Dtype::F32, vec![1, 3]),
+            ("once", Dtype::F64, vec![2]),
+            ("same", Dtype::I8, vec![]),
+        ],
+    ];
+    for (rank, tensors) in tensors.into_iter().enumerate() {
+        let tensors =
+            tensors.into_iter().map(|(name, dtype, shape)| (name.to_owned(), dtype, shape));
+        let object =
+            r#"{"version":1,"checksum":true,"tool":"direct","object":{"dict":{"lr":0.5}}}"#;
+        let path = setting.directory.path().join(format!("m-{rank}.ferry"));
+        save_at(&path, tensors.collect(), &[(STRUCTURE, object)]);
+    }
+    let index = r#"{"tensorferry_index": 1, "token": "g3n2", "generation": 3, "world_size": 2,
+        "files": ["m-0.ferry", "m-1.ferry"], "tensors": {
+            "cut": {"kind": "sharded", "dtype": "F32", "shape": [3, 3], "dim": 0},
+            "once": {"kind": "replicated", "dtype": "F64", "shape": [2], "rank": 1},
+            "own": {"kind": "private", "ranks": [0], "equal": false},
+            "same": {"kind": "private", "equal": true}}}"#;
+    setting.write(index.as_bytes());
+    setting
+}
+
+#[test]
+fn the_index_of_several_ranks_lists_tensors_files_and_checksums() {
+    let setting = saved_by_ranks();
+    let ended = setting.inspect(&[]);
+    assert_eq!((ended.code, ended.stderr.as_str()), (Some(0), ""));
+    let expected = format!(
+        "\
+{}: 4 tensors, 58 B, in 2 files of 8.06 KiB, saved by 2 ranks as g3n2
+
+  name  dtype  shape   bytes  place
+  cut   F32    [3, 3]   36 B  cut along 0
+  once  F64    [2]      16 B  in the file of rank 1
+  own   U8     [5]       5 B  on rank 0
+  same  I8     []        1 B  the same on all ranks
+
+object, saved by the tool direct:
+  dict of 1
+    lr: 0.5
+
+  file          bytes  checksums
+  m-0.ferry  4.03 KiB  verified
+  m-1.ferry  4.03 KiB  verified
+",
+        setting.shown()
+    );
+    assert_eq!(ended.stdout, expected);
+    let document = document(&setting.inspect(&["--json", "--limit", "1"]));
+    assert_eq!(document["save"], json!({"token": "g3n2", "ranks": 2}));
+    assert_eq!(
+        (document["tensor_count"].as_u64(), document["tensor_bytes"].as_u64()),
+        (Some(4), Some(58))
+    );
+    let cut = json!({"name": "cut", "dtype": "F32", "shape": [3, 3], "bytes": 36, "place": "cut along 0"});
+    assert_eq!(document["tensors"], json!([cut]));
+    assert_eq!(document["files"][1]["checksums"], "verified");
+}
+
+#[test]
+fn an_index_of_plain_files_says_which_file_has_what() {
+    let setting = saved_by_ranks();
+    let index = r#"{"metadata": {"total_size": 5}, "weight_map": {"own": "m-0.ferry", "once": "m-1.ferry"}}"#;
+    setting.write(index.as_bytes());
+    let ended = setting.inspect(&[]);
+    assert_eq!((ended.code, ended.stderr.as_str()), (Some(0), ""));
+    assert!(ended.stdout.contains("  own   U8     [5]      5 B  m-0.ferry\n"), "{}", ended.stdout);
+    assert!(ended.stdout.contains(": 2 tensors, 21 B, in 2 files of "), "{}", ended.stdout);
+}
+
+#[test]
+fn files_that_are_not_what_their_index_says_are_told_after_the_list() {
+    let setting = saved_by_ranks();
+    let index = fs::read_to_string(setting.path()).unwrap();
+    let contradicts = "error: a file does not have a tensor as the index says (tensor: ";
+    for (from, to, error) in [
+        ("[3, 3]", "[3, 4]", format!("{contradicts}cut, file: m-0.ferry)\n")),
+        ("[3, 3]", "[4, 3]", format!("{contradicts}cut, file: m-0.ferry)\n")),
+        ("\"F64\"", "\"F32\"", format!("{contradicts}once, file: m-1.ferry)\n")),
+        ("\"own\": {", "\"other\": {", format!("{contradicts}other, file: m-0.ferry)\n")),
+        ("m-1.ferry", "m-2.ferry", "error: can't open file (file: ".into()),
+        ("\"g3n2\"", "7", "error: the index of the checkpoint is damaged: its token".into()),
+    ] {
+        setting.write(index.replace(from, to).as_bytes());
+        let ended = setting.inspect(&[]);
+        assert_eq!(ended.code, Some(1), "{ended:?}");
+        assert!(ended.stderr.starts_with(&error), "{}", ended.stderr);
+    }
+    setting.write(index.as_bytes());
+    let part = setting.directory.path().join("m-1.ferry");
+    let file = fs::File::options().write(true).open(part).unwrap();
+    file.write_all_at(b"\xff", DATA + 3).unwrap();
+    let ended = setting.inspect(&[]);
+    assert!(
+        ended.stdout.contains("  m-1.ferry  4.03 KiB  wrong      Corrupt\n"),
+        "{}",
+        ended.stdout
+    );
+    assert!(ended.stderr.starts_with("error: the checksum of a tensor is wrong"), "{ended:?}");
+    assert_eq!(setting.inspect(&["--no-verify"]).code, Some(0));
 }
 
 #[test]
 fn what_is_no_file_is_told_as_such() {
     let setting = Setting::new();
     let missing = setting.refusal();
-    assert!(missing.starts_with("error: can't read the file (file: "), "{missing}");
+    assert!(missing.starts_with("error: can't open file (file: "), "{missing}");
     assert!(missing.contains("No such file or directory"), "{missing}");
     fs::create_dir(setting.path()).unwrap();
     let directory = setting.refusal();
-    let expected = "error: this is a directory; name one of the files in it (file: ";
+    let expected = "error: can't open file, it is a directory; name one of the files in it (file: ";
     assert!(directory.starts_with(expected), "{directory}");
     let ended = run(&["inspect", "/dev/null"]);
-    assert_eq!(ended.stderr, "error: this is no regular file (file: /dev/null)\n");
+    assert_eq!(ended.stderr, "error: can't open file, it is a device (file: /dev/null)\n");
 }
 
 #[test]

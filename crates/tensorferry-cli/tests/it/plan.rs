@@ -108,11 +108,25 @@ fn planners_are_compared_with_all_plans_over_made_up_iterations() {
     let report: Value = serde_json::from_str(&ended.stdout).unwrap();
     assert_eq!((&report["best"], &report["slower_than_paper"]), (&20.into(), &0.into()));
     let ended = run(&args);
-    let heading = "20 made-up iterations of 2 to 5 layers, seed 5\n\nbeside all modes there are \
-                   for its gradients: as fast as the best in 20, slower in 0\n";
+    let heading = "20 made-up iterations of 2 to 5 layers, seed 5\n\nbeside all plans there \
+                   are: as fast as the best in 20, slower in 0\n";
     assert!(ended.stdout.starts_with(heading), "{}", ended.stdout);
     let ended = run(&[&args[..], &["--time"]].concat());
     assert!(ended.stdout.starts_with("the exact planner, 5 layers: "), "{}", ended.stdout);
+}
+
+#[test]
+fn a_plan_is_shown_also_where_the_papers_planner_has_none() {
+    let ended = plan(&profile(), &["--budget", "1MB"]);
+    assert_eq!((ended.code, ended.stderr.as_str()), (Some(0), ""));
+    assert!(ended.stdout.contains("\nexact: 0 GFGB (0 B), 4 DHA"), "{}", ended.stdout);
+    assert!(ended.stdout.contains("\npaper         does not fit\n"), "{}", ended.stdout);
+    let ended = plan(&profile(), &["--budget", "1MB", "--json"]);
+    let report: Value = serde_json::from_str(&ended.stdout).unwrap();
+    assert!(report["paper"].is_null() && report["plan"]["predicted"]["device_bytes"] == 1_000_000);
+    let fits = plan(&profile(), &["--budget", "15MB", "--json"]);
+    let report: Value = serde_json::from_str(&fits.stdout).unwrap();
+    assert_eq!(report["paper"]["fits"], true);
 }
 
 #[test]

@@ -11,6 +11,7 @@ mod bodies {
     pub mod dictionary_from_json;
     pub mod half;
     pub mod header_decode;
+    pub mod index_parse;
     pub mod parameters_parse;
     pub mod profile_parse;
     pub mod size_parse;
@@ -48,6 +49,11 @@ fn seeds_of_headers_and_their_mutations_give_consistent_headers_or_errors() {
 #[test]
 fn seeds_of_structures_and_their_mutations_stay_inside_of_what_is_stored_or_are_errors() {
     replay::replay("structure_parse", MUTATIONS, bodies::structure_parse::run);
+}
+
+#[test]
+fn seeds_of_indexes_and_their_mutations_name_files_and_ranks_that_exist_or_are_errors() {
+    replay::replay("index_parse", MUTATIONS, bodies::index_parse::run);
 }
 
 #[test]

@@ -41,7 +41,7 @@ pub(crate) struct Args {
     /// The share of all gradients that may be on the device
     #[arg(long, value_name = "SHARE", default_value_t = 1.0)]
     gradient_reserve: f64,
-    /// exact (the shortest iteration), paper (MemFerry's algorithm) or copy (ZeRO-Offload's schedule)
+    /// exact (the shortest iteration found, and how far it may be from the best), paper (MemFerry's algorithm) or copy (ZeRO-Offload's schedule)
     #[arg(long, default_value = "exact")]
     planner: Planner,
     /// Draw compute, link and updates over time into this file, as SVG
@@ -53,8 +53,8 @@ pub(crate) struct Args {
     /// The seed of the first made-up iteration
     #[arg(long, default_value_t = 0, requires = "random")]
     seed: u64,
-    /// Layers of made-up iterations, at most; up to 12, all plans are tried too
-    #[arg(long, default_value_t = 12, requires = "random")]
+    /// Layers of made-up iterations, at most; up to 8, all plans are tried too
+    #[arg(long, default_value_t = 8, requires = "random")]
     layers: usize,
     /// All made-up iterations have that many
     #[arg(long, requires = "random")]

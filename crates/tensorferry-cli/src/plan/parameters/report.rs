@@ -3,7 +3,9 @@
 use std::fmt;
 
 use serde::Serialize;
-use tensorferry::plan::modes::{Mode, Plan, Planner, Prediction, Profile, places, plan};
+use tensorferry::plan::modes::{
+    Mode, Plan, Planner, Prediction, Profile, minimum_budget, places, plan,
+};
 use tensorferry::plan::simulate::parameters::{Outcome, Timeline, simulate};
 use tensorferry::{Result, Size};
 
@@ -16,8 +18,8 @@ pub(super) struct Report {
     pub(super) timeline: Timeline,
     /// The same iteration with every layer copied, whether or not that fits.
     pub(super) all_copied: Other,
-    /// The paper's planner.
-    pub(super) paper: Other,
+    /// The paper's planner; nothing where it needs more memory.
+    pub(super) paper: Option<Other>,
     #[serde(skip)]
     text: String,
 }
@@ -41,8 +43,10 @@ impl Report {
         let timeline = simulate(profile, &asked.modes(), &asked.gradients())?.timeline;
         let copied = vec![Mode::Gfgb; profile.layers.len()];
         let all_copied = Other::new(profile, &copied, (budget, reserve))?;
-        let theirs = plan(profile, budget, reserve, Planner::Paper)?;
-        let paper = Other::new(profile, &theirs.modes(), (budget, reserve))?;
+        let has_paper = budget >= minimum_budget(profile, reserve, Planner::Paper);
+        let theirs = has_paper.then(|| plan(profile, budget, reserve, Planner::Paper));
+        let paper = |plan: Plan| Other::new(profile, &plan.modes(), (budget, reserve));
+        let paper = theirs.transpose()?.map(paper).transpose()?;
         let (text, source) = (asked.explain(profile), profile.source.clone());
         Ok(Self { source, plan: asked, timeline, all_copied, paper, text })
     }
@@ -63,8 +67,10 @@ impl fmt::Display for Report {
         write!(f, "{:>16}{:>17}{:>10}", "forward waits", "backward waits", "tail")?;
         write!(f, "{:>8}{:>12}", "idle", "device")?;
         row(f, self.plan.planner.name(), &self.plan.predicted, self)?;
-        if self.plan.planner != Planner::Paper {
-            row(f, "paper", &self.paper.predicted, self)?;
+        match &self.paper {
+            _ if self.plan.planner == Planner::Paper => {}
+            Some(paper) => row(f, "paper", &paper.predicted, self)?,
+            None => write!(f, "\n{:12}  does not fit", "paper")?,
         }
         row(f, "all copied", &self.all_copied.predicted, self)?;
         if !self.all_copied.fits {
