@@ -88,6 +88,16 @@ PATHS = {
         optimizer.step()
         weight.grad = None
     """,
+    "ActivationOffload": """
+    offload = ferry.ActivationOffload(os.getcwd(), budget="256MiB")
+    layers = torch.nn.Sequential(*(torch.nn.Linear(512, 512) for _ in range(12)))
+    def work(size=1):
+        for _ in range(4):
+            with offload:
+                loss = layers(torch.ones(int(8192 * size), 512)).sum()
+            loss.backward()
+        layers.zero_grad()
+    """,
     "Engine": """
     engine = ferry.Engine()
     file = engine.open("bytes", "w")

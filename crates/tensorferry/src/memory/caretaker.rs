@@ -1,7 +1,8 @@
 //! Gives memory that is kept for speed back to the system.
 //!
 //! ```text
-//!   attic: mappings that nobody uses         ┐   idle for 5 s,
+//!   attic: mappings that nobody uses         ┐
+//!   shelf: blocks that nobody uses           ┤   idle for 5 s,
 //!   pools: buffers that nobody uses just now ┴─► or memory gets short ──► the system
 //! ```
 //!
@@ -19,9 +20,9 @@ use std::sync::{Mutex, MutexGuard, TryLockError, Weak};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use super::attic;
 use super::headroom::Headroom;
 use super::process::process_id;
+use super::{attic, shelf};
 
 /// How long memory is kept that nobody uses.
 const WARM: Duration = Duration::from_secs(5);
@@ -47,7 +48,7 @@ pub(super) trait Keeper: Send + Sync {
     fn give_back(&self, idle_since: Option<Instant>) -> bool;
 }
 
-/// All of them but the attic.
+/// All of them but the attic and the shelf, of which there is one each.
 static KEEPERS: Mutex<Vec<Weak<dyn Keeper>>> = Mutex::new(Vec::new());
 
 /// The process whose caretaker is there; 0 without one. A forked child has its parent's number here, but
@@ -118,7 +119,8 @@ fn give_back(idle_since: Option<Instant>) -> bool {
     // Each of them, whatever the one before says.
     let pools = keepers.iter().filter_map(Weak::upgrade);
     let kept = pools.filter(|keeper| keeper.give_back(idle_since)).count();
-    attic::give_back(idle_since) || kept > 0
+    let kept_blocks = attic::give_back(idle_since) | shelf::give_back(idle_since);
+    kept_blocks || kept > 0
 }
 
 /// The lock, unless somebody stays in it: then the caller does without.

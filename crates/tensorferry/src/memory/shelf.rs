@@ -10,11 +10,13 @@
 //!             take                       give
 //!   bare ────────────► in use ◄────────────────────► spare
 //!     ▲   (no spare one)                   take         │
-//!     └──────────────── its pages are given back ◄──────┘  the longest spare first,
-//!                                                           when more than the limit are spare
+//!     └──────────────── its pages are given back ◄──────┘  the longest spare first: when more than
+//!                                                           the limit are spare, when nobody took it
+//!                                                           for some seconds, or memory gets short
 //! ```
 //!
-//! *Bounds.* Spare bytes are at most the sum of all [`Share`]s; without one, nothing is kept. Addresses
+//! *Bounds.* Spare bytes are at most the sum of all [`Share`]s; without one, nothing is kept. The
+//! `caretaker` says how long something is kept, and looks after it. Addresses
 //! come from one range that is reserved once, so that it is known of any address whether it belongs
 //! to the shelf; they are never given back, and a block that is bare takes none but its address.
 //!
@@ -25,11 +27,13 @@ use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::ops::Range;
 use std::ptr::NonNull;
 use std::sync::OnceLock;
+use std::time::Instant;
 
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
 
 use super::block::{Block, Foreign};
 use super::buffer::Buffer;
+use super::caretaker::look_after;
 use super::spin::Spin;
 use crate::error::{Error, Kind, Result};
 use crate::size::Size;
@@ -46,6 +50,9 @@ const UNIT: usize = 64 << 10;
 
 /// Blocks of this size and more begin where a huge page could.
 const HUGE: usize = 2 << 20;
+
+/// The process's.
+static SHELF: OnceLock<Option<Shelf>> = OnceLock::new();
 
 /// Large blocks for whoever wants one.
 #[derive(Debug)]
@@ -66,14 +73,12 @@ struct State {
     /// By size.
     bare: BTreeMap<usize, Vec<usize>>,
     limit: usize,
-    /// Blocks that were given back so far.
-    given: u64,
 }
 
 #[derive(Debug)]
 struct Spare {
     address: usize,
-    given: u64,
+    since: Instant,
 }
 
 /// So many spare bytes are kept for as long as this exists.
@@ -92,7 +97,6 @@ unsafe impl Send for Place {}
 impl Shelf {
     /// The shelf of this process; none where so many addresses can't be reserved.
     pub fn of_process() -> Option<&'static Self> {
-        static SHELF: OnceLock<Option<Shelf>> = OnceLock::new();
         SHELF.get_or_init(|| Self::reserve(RESERVED_BYTES).ok()).as_ref()
     }
 
@@ -164,14 +168,32 @@ impl Shelf {
     pub unsafe fn give(&self, block: NonNull<u8>) -> bool {
         let mut state = self.state.lock();
         let Some(size) = state.sizes.get(&block.addr().get()).copied() else { return false };
-        state.given += 1;
-        let spare = Spare { address: block.addr().get(), given: state.given };
+        let spare = Spare { address: block.addr().get(), since: Instant::now() };
         state.spare.entry(size).or_default().push_back(spare);
         state.spare_bytes += size;
-        let excess = state.excess();
+        let limit = state.limit;
+        let excess = state.excess(limit);
+        let keeps = state.spare_bytes > 0;
         drop(state);
         self.bare(&excess);
+        if keeps && !look_after() {
+            self.give_back(None);
+        }
         true
+    }
+
+    /// Gives back the pages of what nobody has taken since then, or of all that is spare; whether some
+    /// are still kept.
+    fn give_back(&self, idle_since: Option<Instant>) -> bool {
+        let mut state = self.state.lock();
+        let idle = match idle_since {
+            Some(since) => state.spare_since(since),
+            None => state.excess(0),
+        };
+        let keeps = state.spare_bytes > 0;
+        drop(state);
+        self.bare(&idle);
+        keeps
     }
 
     /// Gives the pages of blocks that are on no list back, and puts them on the list of the bare.
@@ -220,19 +242,42 @@ impl State {
     }
 
     /// Takes out the blocks that have been spare for longest, until the others are within the limit.
-    fn excess(&mut self) -> Vec<(usize, usize)> {
+    fn excess(&mut self, limit: usize) -> Vec<(usize, usize)> {
         let mut excess = Vec::new();
-        while self.spare_bytes > self.limit {
-            let oldest = |(size, spare): (&usize, &VecDeque<Spare>)| {
-                spare.front().map(|spare| (spare.given, *size))
-            };
-            let Some((_, size)) = self.spare.iter().filter_map(oldest).min() else { break };
-            let spare = self.spare.get_mut(&size).and_then(VecDeque::pop_front);
-            excess.extend(spare.map(|spare| (size, spare.address)));
-            self.spare_bytes -= size;
+        while self.spare_bytes > limit {
+            let Some((_, size)) = self.longest_spare() else { break };
+            excess.extend(self.take_longest(size));
         }
         excess
     }
+
+    /// Takes out the blocks that have been spare since then or for longer.
+    fn spare_since(&mut self, since: Instant) -> Vec<(usize, usize)> {
+        let mut idle = Vec::new();
+        while let Some((_, size)) = self.longest_spare().filter(|(spare, _)| *spare <= since) {
+            idle.extend(self.take_longest(size));
+        }
+        idle
+    }
+
+    /// Since when, and its size.
+    fn longest_spare(&self) -> Option<(Instant, usize)> {
+        let longest = |(size, spare): (&usize, &VecDeque<Spare>)| {
+            spare.front().map(|spare| (spare.since, *size))
+        };
+        self.spare.iter().filter_map(longest).min()
+    }
+
+    fn take_longest(&mut self, size: usize) -> Option<(usize, usize)> {
+        let spare = self.spare.get_mut(&size)?.pop_front()?;
+        self.spare_bytes -= size;
+        Some((size, spare.address))
+    }
+}
+
+/// As [`Shelf::give_back`], of the process's shelf.
+pub(super) fn give_back(idle_since: Option<Instant>) -> bool {
+    SHELF.get().and_then(Option::as_ref).is_some_and(|shelf| shelf.give_back(idle_since))
 }
 
 /// The size of the blocks for requests of `len` bytes.
@@ -266,7 +311,8 @@ impl Drop for Share {
     fn drop(&mut self) {
         let mut state = self.shelf.state.lock();
         state.limit -= self.bytes;
-        let excess = state.excess();
+        let limit = state.limit;
+        let excess = state.excess(limit);
         drop(state);
         self.shelf.bare(&excess);
     }
@@ -336,6 +382,22 @@ mod tests {
         assert_eq!(again, [blocks[2], blocks[1], blocks[0]]);
         let bytes: Vec<_> = again.into_iter().map(first_byte).collect();
         assert_eq!(bytes, [9, 9, 0], "the oldest is as new");
+    }
+
+    #[test]
+    fn what_nobody_took_for_a_while_goes_back_and_all_of_it_when_memory_is_short() {
+        let shelf = shelf(16 * MIB);
+        let blocks = [1, 2, 3].map(|_| shelf.take(2 * MIB).unwrap());
+        let [early, late, later] = blocks;
+        give(shelf, early);
+        let between = Instant::now();
+        std::thread::sleep(std::time::Duration::from_millis(2));
+        give(shelf, late);
+        give(shelf, later);
+        assert!(shelf.give_back(Some(between)) && shelf.spare() == 4 << 20);
+        assert_eq!(shelf.take(2 * MIB), Some(later), "what came later is kept");
+        assert!(!shelf.give_back(None) && shelf.spare() == 0);
+        give(shelf, later);
     }
 
     #[test]
