@@ -4,13 +4,17 @@
 //! 2. `plan` imports nothing that does I/O, waits or reads a clock.
 //! 3. `unsafe` stands only where it must.
 //! 4. The core depends on nothing from Python's world.
+//! 5. The tree in ARCHITECTURE.md names every module, and every ground is used.
 //!
-//! [`source`] turns a file into the paths and words of its code, [`rules`] judges them. The rules
-//! are tested on made-up files beside them, so that they are known to catch what they forbid.
+//! [`source`] turns a file into the paths and words of its code, [`rules`] judges them, [`map`] judges
+//! the tree. The rules are tested on made-up files beside them, so that they are known to catch what they
+//! forbid.
 
+mod map;
 mod rules;
 mod source;
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -20,14 +24,16 @@ use rules::{Exports, Violation};
 const SCANNED: [&str; 4] = ["crates", "python", "examples", "fuzz"];
 const CORE_MANIFEST: &str = "crates/tensorferry/Cargo.toml";
 const CORE_ROOT: &str = "crates/tensorferry/src/lib.rs";
+/// The package's modules are on the map too.
+const PACKAGE: [&str; 2] = ["python/src", "python/tensorferry"];
 
 #[test]
 fn the_source_tree_keeps_its_invariants() {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let root = root();
     let exports = Exports::of(&fs::read_to_string(root.join(CORE_ROOT)).unwrap());
     let manifest = fs::read_to_string(root.join(CORE_MANIFEST)).unwrap();
     let mut violations = rules::check_manifest(CORE_MANIFEST, &manifest);
-    let files = rust_files(&root);
+    let files = files_below(&root, &SCANNED, "rs");
     for file in &files {
         let name = file.strip_prefix(&root).unwrap().to_str().unwrap();
         violations.extend(rules::check(name, &fs::read_to_string(file).unwrap(), &exports));
@@ -42,9 +48,54 @@ fn report(violations: &[Violation]) -> String {
     format!("{} broken invariants:\n\n{}\n", lines.len(), lines.join("\n"))
 }
 
-fn rust_files(root: &Path) -> Vec<PathBuf> {
+#[test]
+fn the_tree_in_architecture_names_every_module_and_nothing_else() {
+    let root = root();
+    let mut tops: Vec<String> = fs::read_dir(root.join("crates"))
+        .unwrap()
+        .map(|entry| format!("crates/{}/src", entry.unwrap().file_name().to_str().unwrap()))
+        .filter(|directory| root.join(directory).is_dir())
+        .collect();
+    tops.extend(PACKAGE.map(str::to_owned));
+    tops.sort();
+    let seen: Vec<&str> = tops.iter().map(String::as_str).collect();
+    let files: BTreeSet<String> = ["rs", "py"]
+        .into_iter()
+        .flat_map(|extension| files_below(&root, &seen, extension))
+        .map(|file| file.strip_prefix(&root).unwrap().to_str().unwrap().to_owned())
+        .collect();
+    let wrong =
+        map::check(&fs::read_to_string(root.join("ARCHITECTURE.md")).unwrap(), &files, &tops);
+    assert!(wrong.is_empty(), "the map is not the land:\n\n{}\n", wrong.join("\n"));
+}
+
+#[test]
+fn every_ground_is_used_by_a_path_or_the_binding() {
+    let root = root();
+    let texts: Vec<(String, String)> =
+        files_below(&root, &["crates/tensorferry/src", "python/src"], "rs")
+            .iter()
+            .map(|file| {
+                let name = file.strip_prefix(&root).unwrap().to_str().unwrap().to_owned();
+                (name, fs::read_to_string(file).unwrap())
+            })
+            .collect();
+    let modules = rules::modules(&fs::read_to_string(root.join(CORE_ROOT)).unwrap());
+    assert!(modules.len() > 5, "only {modules:?} in {CORE_ROOT}");
+    let unused = rules::unused(&modules, &texts);
+    assert_eq!(
+        unused, [""; 0],
+        "grounds that no path and no binding names: use them or remove them"
+    );
+}
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
+}
+
+fn files_below(root: &Path, directories: &[&str], extension: &str) -> Vec<PathBuf> {
     let mut files = Vec::new();
-    let mut open: Vec<PathBuf> = SCANNED.iter().map(|name| root.join(name)).collect();
+    let mut open: Vec<PathBuf> = directories.iter().map(|name| root.join(name)).collect();
     while let Some(directory) = open.pop() {
         // Not all of them exist at all times.
         for entry in fs::read_dir(directory).into_iter().flatten() {
@@ -52,7 +103,7 @@ fn rust_files(root: &Path) -> Vec<PathBuf> {
             let name = path.file_name().unwrap().to_str().unwrap();
             if path.is_dir() && name != "target" && !name.starts_with('.') {
                 open.push(path);
-            } else if path.extension().is_some_and(|extension| extension == "rs") {
+            } else if path.extension().is_some_and(|own| own == extension) {
                 files.push(path);
             }
         }

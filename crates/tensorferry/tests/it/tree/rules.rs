@@ -204,6 +204,36 @@ fn check_unsafe(file: &str, tokens: &[Token]) -> Vec<Violation> {
         .collect()
 }
 
+/// The modules of the crate's root that are no path: `pub mod io;` and `mod sync;` alike.
+pub fn modules(root: &str) -> Vec<String> {
+    let tokens = source::tokens(root);
+    let declared = tokens.windows(3).filter(|three| three[0].text == "mod" && three[2].text == ";");
+    let names = declared.map(|three| three[1].text.clone());
+    names.filter(|name| !PATHS.contains(&name.as_str())).collect()
+}
+
+/// The modules that nobody names outside of themselves who is a path or the binding: `texts` are files of both,
+/// by name.
+pub fn unused(modules: &[String], texts: &[(String, String)]) -> Vec<String> {
+    let mut unused = modules.to_vec();
+    for (file, text) in texts {
+        let module = file.strip_prefix(CORE).map(module_of);
+        if module.as_ref().is_some_and(|module| !PATHS.contains(&module[0].as_str())) {
+            continue;
+        }
+        for named in source::paths(&source::tokens(text)) {
+            let absolute =
+                module.as_ref().map_or(named.segments.clone(), |module| absolute(&named, module));
+            if let ["crate" | "tensorferry", name, ..] =
+                absolute.iter().map(String::as_str).collect::<Vec<_>>().as_slice()
+            {
+                unused.retain(|ground| ground != name);
+            }
+        }
+    }
+    unused
+}
+
 /// The core's manifest must not name Python's world as a dependency, under any name.
 pub fn check_manifest(file: &str, text: &str) -> Vec<Violation> {
     let mut in_dependencies = false;
@@ -358,6 +388,27 @@ mod tests {
             assert_eq!(check(file, "unsafe { g() }", &Exports::default()), [], "{file}");
         }
         passes("io/file.rs", "// unsafe\n#![forbid(unsafe_code)] /* unsafe */ \"unsafe\"");
+    }
+
+    #[test]
+    fn a_ground_that_no_path_and_no_binding_names_is_caught() {
+        let grounds = modules("pub mod io;\nmod sync;\npub mod data;\nmod tests { }");
+        assert_eq!(grounds, ["io", "sync"]);
+        let unused_with =
+            |file: &str, text: &str| unused(&grounds, &[(file.to_owned(), text.to_owned())]);
+        assert_eq!(
+            unused_with("crates/tensorferry/src/data/mod.rs", "use crate::{io, sync};"),
+            [""; 0]
+        );
+        assert_eq!(
+            unused_with("crates/tensorferry/src/data/mod.rs", "use super::io::File;"),
+            ["sync"]
+        );
+        assert_eq!(unused_with("python/src/engine.rs", "tensorferry::io::open()"), ["sync"]);
+        assert_eq!(
+            unused_with("crates/tensorferry/src/io/mod.rs", "use crate::sync;"),
+            ["io", "sync"]
+        );
     }
 
     #[test]
