@@ -2,7 +2,7 @@
 //!
 //! Every figure is a ratio taken in one run: ours and the rival's samples alternate, so that a
 //! noisy machine disturbs both alike, and the medians are compared. Results are plain data with the
-//! raw samples inside; a run is committed under `benches/runs/` as it came out.
+//! samples inside. `benches/README.md` says what of a run is committed.
 
 pub mod checkpoint;
 pub mod codec;

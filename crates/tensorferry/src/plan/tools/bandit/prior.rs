@@ -6,8 +6,8 @@
 //! fast the machine really is follows from the first operation, whatever tool it was done with. How far all
 //! this is believed is another question (`opinions.rs`).
 //!
-//! Durable writes and cold reads are means over the quiet phases of the traces in `benches/runs` up to
-//! 2026-11-18, corrected for what became faster after them (small files are one write, and one read into a huge
+//! Durable writes and cold reads are means over the quiet phases of the traces that were recorded up to
+//! 2026-11-18 (`benches/README.md`), corrected for what became faster after them (small files are one write, and one read into a huge
 //! page, but not yet that the caller's own thread makes these requests). Relaxed writes and warm reads are round numbers, without bends.
 //!
 //! Levels are kept relative to this table, so a change here changes what a saved state means:

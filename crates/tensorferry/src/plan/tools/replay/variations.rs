@@ -7,10 +7,35 @@ use std::collections::BTreeMap;
 
 use super::synthetic::Random;
 use super::*;
+use crate::plan::tools::ask::{Reading, Writing};
 
-const RECORDED: &str =
-    include_str!("../../../../../../benches/runs/2026-11-16-epyc-2/tools-trace.json");
+/// Durable writes and cold reads of 2026-11-16. A line is a step: bytes, then the microseconds of
+/// [`WRITERS`], then those of [`READERS`]. A line `# name` begins a phase.
+const RECORDED: &str = include_str!("recorded.txt");
+const WRITERS: [Tool; 4] = [Tool::Direct, Tool::Buffered, Tool::Torch, Tool::Numpy];
+const READERS: [Tool; 5] = [Tool::Direct, Tool::Buffered, Tool::Mapped, Tool::Torch, Tool::Numpy];
 const VARIATIONS: u64 = 24;
+
+fn recorded() -> Trace {
+    let (mut phases, mut steps) = (Vec::new(), Vec::new());
+    for line in RECORDED.lines() {
+        if let Some(phase) = line.strip_prefix("# ") {
+            phases.push(phase.to_owned());
+            continue;
+        }
+        let numbers: Vec<u64> = line.split(' ').map(|number| number.parse().unwrap()).collect();
+        let (write, read) = numbers[1..].split_at(WRITERS.len());
+        let seconds = |micros: &u64| *micros as f64 / 1e6;
+        steps.push(Step {
+            phase: phases.last().unwrap().clone(),
+            size: numbers[0],
+            write: WRITERS.into_iter().zip(write.iter().map(seconds)).collect(),
+            read: READERS.into_iter().zip(read.iter().map(seconds)).collect(),
+            situation: (Writing::Durable, Reading::Cold),
+        });
+    }
+    Trace { machine: "recorded".to_owned(), phases, steps }
+}
 
 fn shuffle<T>(items: &mut [T], random: &mut Random) {
     for last in (1..items.len()).rev() {
@@ -64,7 +89,7 @@ fn renamed(trace: &Trace, random: &mut Random) -> Trace {
 
 /// Medians of the shares of ours and of the paper's, by seconds and by size.
 fn medians(vary: fn(&Trace, &mut Random) -> Trace, goal: Goal) -> [[f64; 2]; 2] {
-    let recorded = Trace::parse(RECORDED).unwrap();
+    let recorded = recorded();
     let mut shares = [const { [const { Vec::new() }; 2] }; 2];
     for seed in 0..VARIATIONS {
         let trace = vary(&recorded, &mut Random(seed));
