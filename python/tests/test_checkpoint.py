@@ -861,6 +861,15 @@ def test_what_is_saved_over_keeps_its_owner_and_permissions(tool: str, tmp_path:
     )
 
 
+@pytest.mark.parametrize("tool", [*CORE, "torch"])
+def test_a_link_that_is_saved_over_stays_one(tool: str, tmp_path: Path) -> None:
+    (tmp_path / "link").symlink_to("file")
+    for value in (1.0, 2.0):
+        ferry.save({"a": torch.full((3,), value)}, tmp_path / "link", tool=tool)
+        assert (tmp_path / "link").is_symlink()
+        assert ferry.load(tmp_path / "file")["a"][0] == value
+
+
 def umask() -> int:
     os.umask(mask := os.umask(0))
     return mask
