@@ -1,7 +1,7 @@
 //! Any bytes give a dictionary that decides, learns and comes back as it was, or an error; as a state
 //! and as the user's own.
 
-use tensorferry::plan::tools::{
+use tensorferry::plan::checkpoint::{
     Dictionary, Goal, Load, Observed, Own, Reading, Save, Situation, Tool, Tools, Writing,
 };
 

@@ -1,7 +1,7 @@
 //! Any bytes give a profile of parameters under whose least budget there is a plan, or an error.
 
-use tensorferry::plan::modes::{Plan, Planner, Profile, minimum_budget, plan};
-use tensorferry::plan::simulate::parameters::simulate;
+use tensorferry::plan::parameters::simulate::simulate;
+use tensorferry::plan::parameters::{Plan, Planner, Profile, minimum_budget, plan};
 
 /// Layers of a profile that is planned: more would take the fuzzer's time and show nothing new.
 const LAYERS_MAX: usize = 64;

@@ -1,8 +1,8 @@
 //! Any bytes give a profile of activations under whose least budget there is a plan that can be carried
 //! out, or an error.
 
-use tensorferry::plan::offload::{Plan, Planner, Profile, minimum_budget, plan};
-use tensorferry::plan::simulate::activations::simulate;
+use tensorferry::plan::activations::simulate::simulate;
+use tensorferry::plan::activations::{Plan, Planner, Profile, minimum_budget, plan};
 
 pub fn run(data: &[u8]) {
     let Ok(text) = std::str::from_utf8(data) else { return };

@@ -9,7 +9,7 @@ use pyo3::prelude::*;
 use serde::Serialize;
 use tensorferry::device::{self, Direction, Facts};
 use tensorferry::parameters::shadow::{self, Layer, Pause, Slice};
-use tensorferry::plan::modes::{self, Plan, Profile};
+use tensorferry::plan::parameters::{self, Plan, Profile};
 use tensorferry::{Error, Kind, Result};
 
 use crate::engine::Detached;
@@ -120,13 +120,13 @@ impl Shadow {
     /// What crosses the link when parameters are used in place for so many rows of input.
     #[staticmethod]
     fn read_bytes(nbytes: u64, rows: u64) -> u64 {
-        modes::read_bytes(nbytes, rows)
+        parameters::read_bytes(nbytes, rows)
     }
 
     /// What crosses it when rows of a table are looked up.
     #[staticmethod]
     fn looked_up_bytes(nbytes: u64, row_nbytes: u64, rows: u64) -> u64 {
-        modes::looked_up_bytes(nbytes, row_nbytes, rows)
+        parameters::looked_up_bytes(nbytes, row_nbytes, rows)
     }
 
     /// What is known about the device, as JSON.

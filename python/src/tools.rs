@@ -3,7 +3,7 @@
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use pyo3::prelude::*;
-use tensorferry::plan::tools::{
+use tensorferry::plan::checkpoint::{
     self, Explore, Load, Observed, Own, Reading, Save, Situation, Tool, Tools, Writing,
 };
 use tensorferry::{Error, Result};
@@ -13,17 +13,17 @@ use crate::json::json;
 
 /// Chooses tools, and learns from what it is told.
 #[pyclass(frozen, module = "tensorferry._lib")]
-pub struct Dictionary(Mutex<tools::Dictionary>);
+pub struct Dictionary(Mutex<checkpoint::Dictionary>);
 
 impl Dictionary {
     fn make(
         py: Python<'_>,
-        made: impl FnOnce() -> Result<tools::Dictionary> + Send,
+        made: impl FnOnce() -> Result<checkpoint::Dictionary> + Send,
     ) -> PyResult<Self> {
         guarded(py, made).map(|dictionary| Self(Mutex::new(dictionary)))
     }
 
-    fn lock(&self) -> MutexGuard<'_, tools::Dictionary> {
+    fn lock(&self) -> MutexGuard<'_, checkpoint::Dictionary> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -33,13 +33,13 @@ impl Dictionary {
     /// Always the same tool.
     #[staticmethod]
     fn one(py: Python<'_>, tool: &str) -> PyResult<Self> {
-        Self::make(py, || Ok(tools::Dictionary::one(Tool::named(tool)?)))
+        Self::make(py, || Ok(checkpoint::Dictionary::one(Tool::named(tool)?)))
     }
 
     /// The user's own choice by size, as JSON.
     #[staticmethod]
     fn own(py: Python<'_>, json: &str, goal: &str) -> PyResult<Self> {
-        Self::make(py, || Ok(tools::Dictionary::own(Own::parse(json)?, goal.parse()?)))
+        Self::make(py, || Ok(checkpoint::Dictionary::own(Own::parse(json)?, goal.parse()?)))
     }
 
     /// What is learned, by `bandit` or `paper`; everything anew after `update_every` operations.
@@ -60,14 +60,14 @@ impl Dictionary {
                     return Err(Error::invalid(message));
                 }
             };
-            tools::Dictionary::aware(explore, goal.parse()?).update_every(update_every)
+            checkpoint::Dictionary::aware(explore, goal.parse()?).update_every(update_every)
         })
     }
 
     /// What `to_json` gave.
     #[staticmethod]
     fn from_json(py: Python<'_>, json: &str) -> PyResult<Self> {
-        Self::make(py, || tools::Dictionary::from_json(json))
+        Self::make(py, || checkpoint::Dictionary::from_json(json))
     }
 
     fn to_json(&self, py: Python<'_>) -> PyResult<String> {

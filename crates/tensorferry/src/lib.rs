@@ -27,7 +27,7 @@
 //!   io            Engine: read, write, sync at four priorities; ring, threads
 //!   device        Device: memory, streams, events; host, emulated
 //!   codec         bitmap (sparse), half (f16, bf16), checksum (CRC-32C); adam (a step's arithmetic)
-//!   plan          tools, order, eviction, threads, offload; simulate: pure
+//!   plan          checkpoint, data, activations, parameters: pure
 //!  ─────────────────────────────────────────────────────────────────────────────
 //!   error, size, dtype, metrics, trace: what everybody speaks
 //! ```

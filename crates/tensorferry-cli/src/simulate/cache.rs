@@ -1,7 +1,7 @@
 //! `tensorferry simulate cache`.
 
-use tensorferry::plan::eviction::Policy;
-use tensorferry::plan::simulate::cache::{Setup, Sizes, Speeds, compare};
+use tensorferry::plan::data::eviction::Policy;
+use tensorferry::plan::data::eviction::simulate::{Setup, Sizes, Speeds, compare};
 use tensorferry::{Error, Result, Size};
 
 use crate::output;

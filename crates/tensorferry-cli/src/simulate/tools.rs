@@ -3,8 +3,8 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use tensorferry::plan::tools::Goal;
-use tensorferry::plan::tools::replay::{PAPER_UPDATE_EVERY, Trace, compare_after};
+use tensorferry::plan::checkpoint::Goal;
+use tensorferry::plan::checkpoint::simulate::{PAPER_UPDATE_EVERY, Trace, compare_after};
 use tensorferry::{Error, Result};
 
 use crate::output;

@@ -24,7 +24,7 @@ use super::report::StepReport;
 use super::step::Step;
 use super::work;
 use crate::error::Result;
-use crate::plan::offload::{Plan, Prediction, Profile};
+use crate::plan::activations::{Plan, Prediction, Profile};
 
 /// A planned step that stalls longer than predicted, by this share of its time, is planned anew.
 const SURPRISE: f64 = 0.10;
@@ -226,7 +226,7 @@ mod tests {
     use super::*;
     use crate::activations::Operation;
     use crate::error::Error;
-    use crate::plan::offload::{self, Planner};
+    use crate::plan::activations::{self, Planner};
 
     /// A step that saved so many bytes, twice, and used both.
     fn step(bytes: u64) -> Step {
@@ -241,7 +241,7 @@ mod tests {
     }
 
     fn planned(question: &Question) -> Result<Plan> {
-        offload::plan(&question.profile, 1 << 30, Planner::Timeline)
+        activations::plan(&question.profile, 1 << 30, Planner::Timeline)
     }
 
     /// Whether a step that begins with these bytes is guided.

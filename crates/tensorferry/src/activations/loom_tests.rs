@@ -11,7 +11,7 @@ use super::*;
 use crate::error::{Kind, Result};
 use crate::io::immediate::Immediate;
 use crate::memory::Buffer;
-use crate::plan::offload::Planner;
+use crate::plan::activations::Planner;
 use crate::size::Size;
 use crate::sync::thread;
 

@@ -27,7 +27,7 @@
 //! (and of one tensor, the largest, at least) are kept on the shelf for the next tensors.
 //!
 //! **Profile, plan, run.** In the first step what fits stays, and leaves when there is no room for more,
-//! what was saved first before the rest. It is measured. From then on a [plan](crate::plan::offload) says
+//! what was saved first before the rest. It is measured. From then on a [plan](crate::plan::activations) says
 //! what is kept. A step that does not match it (another number of tensors, other sizes, another order of
 //! use) follows the plan of those that it is like, or goes on as a first one does, and is measured.
 //!

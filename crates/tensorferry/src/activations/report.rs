@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use crate::plan::offload::Prediction;
+use crate::plan::activations::Prediction;
 
 /// How a step was served.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]

@@ -15,7 +15,7 @@ use super::store::{LOOK_EVERY, Shared, Tensor};
 use crate::error::{Error, Kind, Result};
 use crate::io::Priority;
 use crate::memory::{Block, Part, Parts, Share};
-use crate::plan::offload::{Place, Plan, Profile};
+use crate::plan::activations::{Place, Plan, Profile};
 use crate::sync::now;
 
 /// What must not be dropped under the lock.

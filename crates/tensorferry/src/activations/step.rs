@@ -23,7 +23,7 @@ use super::knowledge::Guide;
 use super::report::{Mode, StepReport};
 use super::traffic::{Speed, Traffic};
 use crate::error::{Error, Kind};
-use crate::plan::offload::{self, Codec, Disk, Prediction, Profile, Use};
+use crate::plan::activations::{self, Codec, Disk, Prediction, Profile, Use};
 use crate::sync::{now, seconds_since};
 
 /// What went wrong in a step, to be raised as often as somebody asks.
@@ -73,7 +73,7 @@ pub(super) struct Entry {
     /// What it would be encoded, by a look at a part of it.
     estimated: Option<u64>,
     operation: Operation,
-    tensor: offload::Tensor,
+    tensor: activations::Tensor,
     released_at: Option<f64>,
 }
 
@@ -200,7 +200,7 @@ impl Step {
     pub fn save(&mut self, key: u64, name: &str, bytes: u64, operation: Operation) {
         let saved_at = self.forward.clock(self.waits_since);
         let tensor =
-            offload::Tensor { name: name.to_owned(), bytes, encoded_bytes: bytes, saved_at };
+            activations::Tensor { name: name.to_owned(), bytes, encoded_bytes: bytes, saved_at };
         self.entries.push(Entry {
             key,
             stored: None,
@@ -409,7 +409,7 @@ impl Step {
             let told = entry.encoded.or_else(|| known(index)).or(entry.estimated);
             let saved_at = entry.tensor.saved_at.min(forward_seconds);
             let encoded_bytes = told.unwrap_or(bytes).min(bytes);
-            offload::Tensor { encoded_bytes, saved_at, ..entry.tensor.clone() }
+            activations::Tensor { encoded_bytes, saved_at, ..entry.tensor.clone() }
         };
         let tensors = self.entries.iter().enumerate().map(encoded).collect();
         let end = self.backward.as_ref().map_or(0.0, Pass::compute_seconds);
@@ -419,7 +419,7 @@ impl Step {
             Use { tensor, at, until: until(tensor).clamp(at, end) }
         });
         Profile {
-            version: offload::VERSION,
+            version: activations::VERSION,
             tensors,
             uses: uses.collect(),
             forward_seconds,
@@ -638,7 +638,7 @@ mod tests {
         step.begin_backward();
         (0..tensors as usize).rev().for_each(|index| step.used(index));
         let profile = step.profile(None, None, 1);
-        let plan = offload::plan(&profile, 1 << 30, offload::Planner::Timeline).unwrap();
+        let plan = activations::plan(&profile, 1 << 30, activations::Planner::Timeline).unwrap();
         Arc::new(Guide::new(plan, profile))
     }
 }

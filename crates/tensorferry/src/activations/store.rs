@@ -16,7 +16,7 @@ use super::work::{self, THREADS};
 use crate::error::{Error, Kind, Result};
 use crate::io::Engine;
 use crate::memory::{ALIGNMENT, Block, Shelf, process_id};
-use crate::plan::offload::{self, Place, Plan, Planner, Profile};
+use crate::plan::activations::{self, Place, Plan, Planner, Profile};
 use crate::size::Size;
 use crate::sync::thread::JoinHandle;
 use crate::sync::{Condvar, Mutex, MutexGuard, lock, now, seconds_since, wait};
@@ -165,7 +165,7 @@ impl Store {
 
     /// A forward pass begins.
     pub fn begin(&self) -> Result<()> {
-        self.begin_by(offload::plan)
+        self.begin_by(activations::plan)
     }
 
     /// The same, with another planner.
@@ -191,7 +191,7 @@ impl Store {
         if state.is_behind() {
             let question = state.next_step(shared.staging());
             drop(state);
-            shared.answer(question, offload::plan);
+            shared.answer(question, activations::plan);
             state = lock(&shared.state);
         }
         let step = state.current();
@@ -280,7 +280,7 @@ impl Store {
     fn learned(&self) -> Result<MutexGuard<'_, State>> {
         let shared = self.0.shared()?;
         let question = lock(&shared.state).learn(shared.staging());
-        shared.answer(question, offload::plan);
+        shared.answer(question, activations::plan);
         Ok(lock(&shared.state))
     }
 }
@@ -425,7 +425,7 @@ impl Shared {
     ) {
         let Some(question) = question else { return };
         let profile = &question.profile;
-        let minimum = offload::minimum_budget(profile);
+        let minimum = activations::minimum_budget(profile);
         // What is told is the user's budget, of which the planner has what staging leaves.
         let plan = if minimum > self.room {
             let (room, minimum) = (Size(self.room), Size(self.budget_for(minimum)));
@@ -654,7 +654,7 @@ mod tests {
                 }),
                 "nobody can save meanwhile"
             );
-            offload::plan(profile, room, planner)
+            activations::plan(profile, room, planner)
         };
         store.begin_by(planning).unwrap();
         assert!(planned);
@@ -670,7 +670,7 @@ mod tests {
         let mut saved = Vec::new();
         let planning = |profile: &Profile, room, planner| {
             saved.push(save(&store, NAMES[0]));
-            offload::plan(profile, room, planner)
+            activations::plan(profile, room, planner)
         };
         store.begin_by(planning).unwrap();
         saved.push(save(&store, NAMES[1]));
@@ -768,7 +768,7 @@ mod tests {
             let saved: Vec<_> = NAMES.map(|name| save(&store, name)).into();
             finish(&store, saved.into_iter().rev().collect());
             store.begin().unwrap();
-            offload::plan(profile, room, planner)
+            activations::plan(profile, room, planner)
         };
         store.begin_by(planning).unwrap();
         assert!(store.plan().unwrap().is_none());

@@ -10,7 +10,7 @@
 
 use std::time::Instant;
 
-use crate::plan::offload::SPEEDUP;
+use crate::plan::activations::SPEEDUP;
 use crate::sync::{now, seconds_since};
 
 /// Fewer bytes than this say little about a disk.

@@ -7,7 +7,7 @@
 //! | [`Mapped`] | | by copying out of a mapping |
 //!
 //! Which is the fastest depends on the size, the disk and what is cached; that is for
-//! `plan::tools` to learn. All of them read and write the same bytes.
+//! `plan::checkpoint` to learn. All of them read and write the same bytes.
 
 use std::path::Path;
 use std::sync::Arc;

@@ -5,7 +5,7 @@
 //!   plan     folder, tar,     bytes  decode, crop,      one buffer for     in order
 //!            files, remote    │  ▲   resize, normalize  each column
 //!                             ▼  │
-//!                            cache: memory, SSD, peers; plan::eviction decides
+//!                            cache: memory, SSD, peers; plan::data::eviction decides
 //! ```
 //!
 //! | room | what it knows |

@@ -6,7 +6,7 @@
 //! ```
 //!
 //! [`shadow`] moves parameters and gradients through an iteration as a plan of
-//! [`plan::modes`](crate::plan::modes) says; the [`optimizer`] takes the steps.
+//! [`plan::parameters`](crate::plan::parameters) says; the [`optimizer`] takes the steps.
 
 pub mod optimizer;
 pub mod shadow;

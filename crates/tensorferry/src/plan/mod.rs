@@ -5,22 +5,31 @@
 //! that it can be tested exhaustively, replayed over recorded runs, and compared with its rivals and
 //! with the best that hindsight could have done.
 //!
-//! | planner | decides |
+//! | path | its planner decides |
 //! |---|---|
-//! | [`tools`] | which way an object takes to and from a file |
-//! | [`order`] | which sample comes when, as torch does |
-//! | [`eviction`] | which samples stay near |
-//! | [`offload`] | which activations leave memory between forward and backward |
-//! | [`modes`] | which layers are copied to the device, and which are used in host memory |
-//! | [`gradients`] | which gradients stay on the device until they are copied out |
-//! | [`threads`] | how many threads load, for whom, and how many prepare |
-//! | [`simulate`] | what that amounts to in a cluster, or in a training step |
+//! | [`checkpoint`] | which tool takes an object to and from a file |
+//! | [`data`] | which sample comes when, which samples are kept, how many threads load and prepare |
+//! | [`activations`] | which activations leave memory between forward and backward |
+//! | [`parameters`] | which layers are copied to the device, and which gradients stay there |
+//!
+//! # One layout
+//!
+//! A file that plays the same part has the same name in every path that has it:
+//!
+//! | file | part |
+//! |---|---|
+//! | `profile.rs` | what was measured |
+//! | `plan.rs` | what is to be done, and what it should come to |
+//! | `budget.rs` | the least memory that any plan needs |
+//! | `paper.rs` | the published algorithm |
+//! | `explain.rs`, `report.rs` | a plan, or what was done, as a table |
+//! | `simulate/` | what a plan comes to, event by event |
+//! | `simulate/stepped.rs` | for tests: the simulator's rules again, second by second |
+//! | `exhaustive.rs` | a judge: every plan of a small case |
+//! | `comparison.rs` | a judge: all planners over many cases |
+//! | `random.rs` | made-up cases |
 
-pub mod eviction;
-pub mod gradients;
-pub mod modes;
-pub mod offload;
-pub mod order;
-pub mod simulate;
-pub mod threads;
-pub mod tools;
+pub mod activations;
+pub mod checkpoint;
+pub mod data;
+pub mod parameters;

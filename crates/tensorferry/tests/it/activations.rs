@@ -12,7 +12,7 @@ use tensorferry::activations::{
 };
 use tensorferry::io::{self, Choice, Effect, Fault, Faults, On};
 use tensorferry::memory::Buffer;
-use tensorferry::plan::offload::Planner;
+use tensorferry::plan::activations::Planner;
 use tensorferry::{Kind, Result, Size};
 
 const MIB: usize = 1 << 20;

@@ -10,7 +10,7 @@ use std::time::Duration;
 use bench::{Bench, FAST, never};
 use proptest::prelude::*;
 use tensorferry::parameters::shadow::{Layer, Shadow, room};
-use tensorferry::plan::modes::{Gradient, Mode, Planner, Profile};
+use tensorferry::plan::parameters::{Gradient, Mode, Planner, Profile};
 use tensorferry::{Kind, Size};
 
 use Gradient::{Device, Host, None as Frozen};

@@ -1,8 +1,8 @@
 //! The iteration as a figure: the plan, and below it every layer copied.
 
 use tensorferry::Size;
-use tensorferry::plan::modes::{Gradient, Plan, Prediction, Profile};
-use tensorferry::plan::simulate::parameters::{Doing, Lane as Who, Span, Timeline};
+use tensorferry::plan::parameters::simulate::{Doing, Lane as Who, Span, Timeline};
+use tensorferry::plan::parameters::{Gradient, Plan, Prediction, Profile};
 use tensorferry_bench::plot::{Block, Curve, Lane, Lanes, Paint, Section};
 
 use super::report::Report;

@@ -8,8 +8,8 @@ mod timing;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use tensorferry::plan::modes::modelled::{self, Hardware, Shape};
-use tensorferry::plan::modes::{Planner, Profile, comparison};
+use tensorferry::plan::parameters::modelled::{self, Hardware, Shape};
+use tensorferry::plan::parameters::{Planner, Profile, comparison};
 use tensorferry::{Error, Kind, Result, Size};
 
 use self::report::Report;

@@ -3,10 +3,10 @@
 use std::fmt;
 
 use serde::Serialize;
-use tensorferry::plan::modes::{
+use tensorferry::plan::parameters::simulate::{Outcome, Timeline, simulate};
+use tensorferry::plan::parameters::{
     Mode, Plan, Planner, Prediction, Profile, minimum_budget, places, plan,
 };
-use tensorferry::plan::simulate::parameters::{Outcome, Timeline, simulate};
 use tensorferry::{Result, Size};
 
 /// What the planners came to.

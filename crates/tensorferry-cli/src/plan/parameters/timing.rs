@@ -5,9 +5,9 @@ use std::time::Instant;
 
 use serde::Serialize;
 use tensorferry::Result;
-use tensorferry::plan::modes::modelled::{self, Hardware, Shape};
-use tensorferry::plan::modes::random::{Case, case};
-use tensorferry::plan::modes::{Planner, Profile, plan};
+use tensorferry::plan::parameters::modelled::{self, Hardware, Shape};
+use tensorferry::plan::parameters::random::{Case, case};
+use tensorferry::plan::parameters::{Planner, Profile, plan};
 
 /// Seconds to plan, and how far from the best the plans may be.
 #[derive(Debug, Serialize)]

@@ -1,8 +1,8 @@
 //! The step as a figure: both planners, one below the other.
 
 use tensorferry::Size;
-use tensorferry::plan::offload::{Prediction, Profile};
-use tensorferry::plan::simulate::activations::{Doing, Timeline};
+use tensorferry::plan::activations::simulate::{Doing, Timeline};
+use tensorferry::plan::activations::{Prediction, Profile};
 use tensorferry_bench::plot::{Block, Curve, Lane, Lanes, Paint, Section};
 
 use super::report::{Replayed, Report};

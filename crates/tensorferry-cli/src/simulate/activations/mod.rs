@@ -6,7 +6,7 @@ mod report;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use tensorferry::plan::offload::{Planner, Profile, comparison};
+use tensorferry::plan::activations::{Planner, Profile, comparison};
 use tensorferry::{Error, Result, Size};
 
 use self::report::Report;

@@ -3,8 +3,8 @@
 use std::fmt;
 
 use serde::Serialize;
-use tensorferry::plan::offload::{Plan, Planner, Prediction, Profile, plan};
-use tensorferry::plan::simulate::activations::{Timeline, simulate};
+use tensorferry::plan::activations::simulate::{Timeline, simulate};
+use tensorferry::plan::activations::{Plan, Planner, Prediction, Profile, plan};
 use tensorferry::{Result, Size};
 
 /// What both planners came to.

@@ -13,7 +13,7 @@ use crate::data::sample::Raw;
 use crate::error::{Error, Result};
 use crate::memory::Arena;
 use crate::memory::arena::{End, Span};
-use crate::plan::eviction::{Policy, Shelf, Use};
+use crate::plan::data::eviction::{Policy, Shelf, Use};
 use crate::size::Size;
 
 /// Samples start at multiples of this, so that freed places fit others.

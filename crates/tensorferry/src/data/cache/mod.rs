@@ -5,7 +5,7 @@
 //!   keep ─► memory, if its shelf admits it ─► what had to go, or was refused ─► SSD, likewise
 //! ```
 //!
-//! Which samples are kept is decided by [`plan::eviction`](crate::plan::eviction), from the orders of
+//! Which samples are kept is decided by [`plan::data::eviction`](crate::plan::data::eviction), from the orders of
 //! this epoch and the next; this module holds the bytes and does what the shelves say. A sample is in at most one
 //! tier of a node: one that comes from the SSD to memory leaves the SSD. Both tiers are bounded in bytes; the SSD's is one file without a name, so that
 //! nothing is left behind however the process ends.
@@ -25,7 +25,7 @@ use std::sync::Arc;
 use self::disk::Disk;
 use super::sample::Raw;
 use crate::error::Result;
-use crate::plan::eviction::{Copies, Future, Moment, Policy, Shelf, Use};
+use crate::plan::data::eviction::{Copies, Future, Moment, Policy, Shelf, Use};
 use crate::sync::{Mutex, lock};
 
 /// How much is kept, and what.

@@ -8,7 +8,7 @@ use crate::data::batch::{Batch, Making};
 use crate::data::recipe::{Recipe, Scratch};
 use crate::data::source::Source;
 use crate::error::{Error, Result};
-use crate::plan::eviction::Moment;
+use crate::plan::data::eviction::Moment;
 
 /// A batch of one sample, loaded and prepared by the thread that asks.
 ///

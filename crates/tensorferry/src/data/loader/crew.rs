@@ -24,7 +24,7 @@ use super::work::Work;
 use crate::data::recipe::Scratch;
 use crate::error::{self, Error, Result};
 use crate::memory::process_id;
-use crate::plan::threads::Machine;
+use crate::plan::data::threads::Machine;
 use crate::sync::{Condvar, Mutex, MutexGuard, lock, now, seconds_since, thread, wait};
 
 /// Threads that load and prepare, for all loaders of a process.

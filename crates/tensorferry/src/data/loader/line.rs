@@ -13,8 +13,8 @@ use crate::data::cache::Origin;
 use crate::data::sample::Raw;
 use crate::data::spent::Spent;
 use crate::error::{Error, Result};
-use crate::plan::eviction::Moment;
-use crate::plan::threads::Consumer;
+use crate::plan::data::eviction::Moment;
+use crate::plan::data::threads::Consumer;
 use crate::sync::Condvar;
 
 /// A place in a batch: earlier ones are more urgent.

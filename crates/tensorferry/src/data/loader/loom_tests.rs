@@ -8,7 +8,7 @@ use crate::data::recipe::Scratch;
 use crate::data::sample::{Field, Place, Raw};
 use crate::data::source::Label;
 use crate::error::Kind;
-use crate::plan::threads::Machine;
+use crate::plan::data::threads::Machine;
 use crate::sync::{Condvar, Mutex, lock, thread, wait};
 
 fn explore(model: impl Fn() + Send + Sync + 'static) {

@@ -11,7 +11,7 @@
 //! consumer: batches are submitted as lists of indices and come out in that order. All runs of a
 //! process share one [`Crew`] of threads; each of its threads takes, again and again, the most urgent
 //! task of any line: loading or preparing one sample. How many may load at once, and for
-//! whom, is planned (`plan::threads`).
+//! whom, is planned (`plan::data::threads`).
 //!
 //! **A sample's states**: *waiting* (in `to_load`), *loading*, *loaded* (in `to_prepare`, its bytes in
 //! memory), *preparing*, *done* or *left out*. Only the line, under the crew's lock, moves it from one

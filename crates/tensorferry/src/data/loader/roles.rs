@@ -6,8 +6,8 @@
 
 use super::config::Mode;
 use super::line::Line;
-use crate::plan::threads::forecast::Forecast;
-use crate::plan::threads::{Consumer, Machine, Portfolio, Split, fixed, split};
+use crate::plan::data::threads::forecast::Forecast;
+use crate::plan::data::threads::{Consumer, Machine, Portfolio, Split, fixed, split};
 
 /// Batches that are taken between two plans.
 const REPLAN_BATCHES: u32 = 4;

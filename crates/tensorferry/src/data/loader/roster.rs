@@ -24,7 +24,7 @@ use crate::data::cache::Origin;
 use crate::data::sample::Raw;
 use crate::data::spent::Spent;
 use crate::error::{self, Error, Result};
-use crate::plan::threads::Machine;
+use crate::plan::data::threads::Machine;
 
 /// Lines, and the threads that work for them.
 pub(super) struct Roster {

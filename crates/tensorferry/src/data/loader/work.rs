@@ -14,7 +14,7 @@ use crate::data::sample::Raw;
 use crate::data::source::Source;
 use crate::data::spent::{self, Spent};
 use crate::error::{Error, Kind, Result, panic_text};
-use crate::plan::eviction::Moment;
+use crate::plan::data::eviction::Moment;
 use crate::trace;
 
 /// What a loader does for one sample.

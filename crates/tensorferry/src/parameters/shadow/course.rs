@@ -16,7 +16,7 @@ use super::state::{Passage, Progress, State, What};
 use crate::device::link::Speed;
 use crate::device::{ALLOCATION_ALIGNMENT, Device, Direction, Facts, Memory, Sight, Stream};
 use crate::error::{Error, Kind, Result};
-use crate::plan::modes::{Gradient, Mode, Plan, Profile};
+use crate::plan::parameters::{Gradient, Mode, Plan, Profile};
 use crate::size::Size;
 use crate::sync::{Condvar, Mutex, MutexGuard, lock, wait};
 
@@ -208,7 +208,7 @@ impl Layer {
 }
 
 fn needed_bytes(layers: &[Layer], plan: &Plan, profile: &Profile) -> u64 {
-    let of = |(layer, choice): (&Layer, &crate::plan::modes::Choice)| {
+    let of = |(layer, choice): (&Layer, &crate::plan::parameters::Choice)| {
         let copied =
             if choice.mode.is_copied() { room(Layer::sizes(&layer.parameters)) } else { 0 };
         let kept = choice.gradient == Gradient::Device;

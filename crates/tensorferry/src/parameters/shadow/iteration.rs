@@ -11,7 +11,7 @@ use super::runtime::kernels;
 use super::state::{Arrival, State, What, Work};
 use crate::device::{Direction, Event, Operand};
 use crate::error::{Error, Kind, Result};
-use crate::plan::modes::{Gradient, Mode};
+use crate::plan::parameters::{Gradient, Mode};
 
 const IN: usize = 0;
 const OUT: usize = 1;

@@ -9,7 +9,7 @@ use super::home::Home;
 use crate::device::link::Speed;
 use crate::device::{Device, Direction, Event, Facts, Memory, Stream, Transfer};
 use crate::error::{Error, Result};
-use crate::plan::modes::{self, Link};
+use crate::plan::parameters::{self, Link};
 
 /// Bytes of a piece: the link's latency is to be a small part of its time, and a kernel that reads
 /// in place is to wait for a short time.
@@ -95,7 +95,7 @@ impl Trial<'_> {
     /// A row of small copies tells what each transfer costs, a large copy what its bytes do. Not two
     /// large ones: their difference is small beside what a busy machine adds to either, and layers are
     /// many, each with a latency.
-    fn fit(&self, direction: Direction) -> Result<modes::Direction> {
+    fn fit(&self, direction: Direction) -> Result<parameters::Direction> {
         let (bytes, piece) = (self.memory.len(), piece_bytes(&self.device.facts(), direction));
         // Pages that nobody has touched yet would be made in the middle of a copy.
         self.seconds(direction, bytes, piece)?;
@@ -106,7 +106,7 @@ impl Trial<'_> {
         let moving = all * small as f64 / bytes as f64;
         let latency_seconds = (each - moving).clamp(0.0, all / 2.0);
         let bytes_per_second = (bytes as f64 / (all - latency_seconds)).clamp(1.0, 1e15);
-        Ok(modes::Direction { bytes_per_second, latency_seconds })
+        Ok(parameters::Direction { bytes_per_second, latency_seconds })
     }
 
     fn median(&self, direction: Direction, bytes: usize, piece: usize) -> Result<f64> {

@@ -21,7 +21,7 @@
 //! | what an iteration came to | `report.rs` |
 //!
 //! The rules of an iteration are those that a plan is simulated by
-//! ([`plan::simulate::parameters`](crate::plan::simulate::parameters)), so that what was predicted is
+//! ([`plan::parameters::simulate`](crate::plan::parameters::simulate)), so that what was predicted is
 //! what happens. Copies go in small pieces, two of them in line, so that a kernel that reads in place waits for one
 //! at most. Gradients go out in the order of backward, copied or written.
 //!

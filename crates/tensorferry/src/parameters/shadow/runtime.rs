@@ -11,7 +11,7 @@ use super::report::Report;
 use super::state::Work;
 use crate::device::{self, ALLOCATION_ALIGNMENT, Device, Direction, Facts, Kernels, Sight};
 use crate::error::{Error, Kind, Result};
-use crate::plan::modes::{self, Link, Plan, Planner, Profile};
+use crate::plan::parameters::{self, Link, Plan, Planner, Profile};
 use crate::size::Size;
 use crate::sync::{Mutex, lock};
 
@@ -89,7 +89,7 @@ impl Shadow {
     pub fn plan(&self, profile: &Profile, gradient_reserve: u64, planner: Planner) -> Result<Plan> {
         let mut profile = profile.clone();
         profile.work_bytes = profile.work_bytes.next_multiple_of(ALLOCATION_ALIGNMENT as u64);
-        modes::plan(&profile, self.budget, gradient_reserve, planner)
+        parameters::plan(&profile, self.budget, gradient_reserve, planner)
     }
 
     /// Puts a course in the place of the last one, which is freed first.

@@ -6,8 +6,8 @@ use tensorferry::Kind;
 use tensorferry::data::cache::{self, DiskConfig};
 use tensorferry::data::loader::{Config, Loader, Stats};
 use tensorferry::data::sample::Raw;
-use tensorferry::plan::eviction::{Moment, Policy};
-use tensorferry::plan::order::Distributed;
+use tensorferry::plan::data::eviction::{Moment, Policy};
+use tensorferry::plan::data::order::Distributed;
 
 use super::made_up::{Numbers, epoch, loader, numbers};
 

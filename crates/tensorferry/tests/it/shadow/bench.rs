@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex};
 
 use tensorferry::device::{Device, Emulated, Host};
 use tensorferry::parameters::shadow::{Home, Layer, Pause, Shadow, Slice, room};
-use tensorferry::plan::modes::{
+use tensorferry::plan::parameters::{
     self, Choice, Direction, Gradient, Link, Mode, Plan, Planner, Prediction, Profile, VERSION,
 };
 use tensorferry::{Error, Result};
@@ -96,7 +96,7 @@ impl Bench {
         let layer = |(number, sizes): (usize, &Vec<usize>)| {
             let bytes = room(sizes.iter().copied()) as u64;
             let is_frozen = self.place(number, places[number]) == Gradient::None;
-            modes::Layer {
+            parameters::Layer {
                 name: format!("l{number}"),
                 parameter_bytes: bytes,
                 gradient_bytes: if is_frozen { 0 } else { bytes },

@@ -2,7 +2,7 @@
 
 use tensorferry::Kind;
 use tensorferry::device::Direction;
-use tensorferry::plan::modes::{Gradient, Mode};
+use tensorferry::plan::parameters::{Gradient, Mode};
 
 use super::bench::{Bench, FAST, never};
 

@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use tensorferry::device::Direction;
 use tensorferry::device::emulated::LinkUse;
-use tensorferry::plan::modes::{Gradient, Mode};
+use tensorferry::plan::parameters::{Gradient, Mode};
 
 use super::bench::{Bench, never};
 

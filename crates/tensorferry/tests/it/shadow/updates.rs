@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex};
 
 use tensorferry::parameters::shadow::Slice;
-use tensorferry::plan::modes::{Gradient, Mode};
+use tensorferry::plan::parameters::{Gradient, Mode};
 use tensorferry::{Error, Kind};
 
 use super::bench::{Bench, FAST, never};

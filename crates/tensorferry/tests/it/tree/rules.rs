@@ -336,11 +336,15 @@ mod tests {
             "io_uring::IoUring",
         ] {
             let what = format!("`plan` imports `{import}`");
-            caught("plan/eviction.rs", &format!("use {import};"), &what);
+            caught("plan/data/eviction.rs", &format!("use {import};"), &what);
             caught("plan/mod.rs", &format!("fn f() {{ let x = {import}; }}"), &what);
         }
         let grouped = "use std::{time::{Duration, Instant}};";
-        caught("plan/simulate/replay.rs", grouped, "`plan` imports `std::time::Instant`");
+        caught(
+            "plan/data/eviction/simulate/replay.rs",
+            grouped,
+            "`plan` imports `std::time::Instant`",
+        );
         caught("plan/mod.rs", "use super::io::File;", "`plan` imports `crate::io::File`");
         caught("plan/mod.rs", "fn f() { println!(\"{}\", 1) }", "`plan` prints with `println!`");
         caught("plan.rs", "use crate::data;", "the ground `plan` imports the path `data`");
@@ -349,12 +353,18 @@ mod tests {
     #[test]
     fn a_plan_may_use_plain_data() {
         passes(
-            "plan/tools.rs",
+            "plan/checkpoint.rs",
             "use std::{collections::BTreeMap, time::Duration, sync::Arc, fmt};",
         );
-        passes("plan/tools.rs", "use crate::{Error, Result, Size, error::Kind, plan::Profile};");
-        passes("plan/tools.rs", "use super::Profile; use serde::Serialize; let io = 1; io.max(2);");
-        passes("plan/tools.rs", "mod tests { use super::*; use proptest::prelude::*; }");
+        passes(
+            "plan/checkpoint.rs",
+            "use crate::{Error, Result, Size, error::Kind, plan::Profile};",
+        );
+        passes(
+            "plan/checkpoint.rs",
+            "use super::Profile; use serde::Serialize; let io = 1; io.max(2);",
+        );
+        passes("plan/checkpoint.rs", "mod tests { use super::*; use proptest::prelude::*; }");
         passes("io/threads.rs", "use std::{fs, thread, time::Instant};");
     }
 

@@ -1,8 +1,8 @@
 //! What each figure compares, and what the paper says there.
 
 use tensorferry::Result;
-use tensorferry::plan::modes::Prediction;
-use tensorferry::plan::modes::modelled;
+use tensorferry::plan::parameters::Prediction;
+use tensorferry::plan::parameters::modelled;
 
 use super::system::{Setup, System};
 use super::{Compared, Figure};
