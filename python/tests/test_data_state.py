@@ -191,7 +191,17 @@ def step(loaders: list[ferry.DataLoader], steps: int) -> list[int]:
     return samples
 
 
-def test_another_world_size_reads_each_remaining_sample_once() -> None:
+def rest_of(loaders: list[ferry.DataLoader]) -> list[int]:
+    """What is left for all ranks, who get as many batches: where samples don't come out even, some
+    come again, fewer than there are ranks."""
+    batches = [seen(loader) for loader in loaders]
+    assert len({len(each) for each in batches}) == 1
+    samples = [sample for each in batches for batch in each for sample in batch]
+    assert len(samples) - len(set(samples)) < len(loaders)
+    return samples
+
+
+def test_another_world_size_reads_each_remaining_sample() -> None:
     sizes = ((1, 2), (2, 1), (2, 3), (3, 2), (4, 4), (5, 2), (1, 7))
     for (before, after), size, steps in itertools.product(sizes, (1, 2, 3), (1, 2)):
         first = ranks(before, size, None, num_workers=0)
@@ -199,11 +209,38 @@ def test_another_world_size_reads_each_remaining_sample_once() -> None:
         states = [loader.state_dict() for loader in first]
         for state in states:
             assert {**state, "base_seed": 0} == {**states[0], "base_seed": 0}
-        rest = step(ranks(after, size, states[0], num_workers=0), 1000)
+        rest = rest_of(ranks(after, size, states[0], num_workers=0))
         if before == after or before * size * steps >= LENGTH:
             continue
-        assert sorted(taken + rest) == list(range(LENGTH)), (before, after, size, steps)
+        assert sorted({*taken, *rest}) == list(range(LENGTH)), (before, after, size, steps)
         assert sorted(taken) == sorted(shuffled(LENGTH, 2, 0)[: len(taken)].tolist())
+
+
+def test_each_remaining_sample_comes_once_where_ranks_are_even_so() -> None:
+    state = ranks(1, 3, None, num_workers=0)[0]
+    step([state], 1)
+    for world_size, size in ((2, 3), (4, 2), (5, 2), (3, 7)):
+        rest = rest_of(ranks(world_size, size, state.state_dict(), num_workers=0))
+        assert len(rest) == LENGTH - 3, (world_size, size)
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, None])
+def test_ranks_get_as_many_batches_whatever_the_world_was(size: int | None) -> None:
+    for length, before, after, steps in itertools.product(range(1, 12), (1, 2, 3), (2, 4), (1, 2)):
+        first = [
+            ferry.DataLoader(Numbers(length), size, True, seed=2, rank=rank, world_size=before)
+            for rank in range(before)
+        ]
+        for loader in first:
+            list(itertools.islice(iter(loader), steps))
+        counts = []
+        for rank in range(after):
+            other = ferry.DataLoader(
+                Numbers(length), size, True, seed=2, rank=rank, world_size=after
+            )
+            other.load_state_dict(first[0].state_dict())
+            counts.append(len(list(other)))
+        assert len(set(counts)) == 1, (length, before, after, steps, counts)
 
 
 def test_the_world_may_change_twice_in_one_epoch() -> None:
@@ -216,8 +253,8 @@ def test_the_world_may_change_twice_in_one_epoch() -> None:
             loaders = ranks(world_size, size, state, num_workers=0)
             taken += step(loaders, 1)
             state = loaders[0].state_dict()
-        taken += step(ranks(5, 1, state, num_workers=0), 1000)
-        assert sorted(taken) == list(range(LENGTH))
+        taken += rest_of(ranks(5, 1, state, num_workers=0))
+        assert sorted(set(taken)) == list(range(LENGTH))
 
 
 def test_the_next_epoch_after_a_change_is_whole_again() -> None:

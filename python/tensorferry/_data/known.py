@@ -204,4 +204,6 @@ class KnownCourse:
         of, whole = self._of, self._permutation()
         if self._base == 0:
             return order.share(whole, of.rank, of.world_size)
-        return order.remainder(whole, self._base, of.rank, of.world_size, even=of.drop_last)
+        return order.remainder(
+            whole, self._base, of.rank, of.world_size, of.batch_size, drop_last=of.drop_last
+        )

@@ -80,10 +80,10 @@ class DataLoader(torch.utils.data.DataLoader[_T_co]):
 
     **Resuming.** ``state_dict()`` counts the batches that were yielded; a loader that loads it
     yields exactly the others of that epoch. With another ``world_size`` or ``batch_size``, what
-    remains of the epoch is divided anew, each sample coming once; ranks may then differ by one
-    batch at its end, unless ``drop_last``. A dataset, or the iterator of an ``IterableDataset``,
-    that has ``state_dict`` and ``load_state_dict`` is asked for its place in each worker and
-    brought back to it; other iterables are read again up to where they were.
+    remains of the epoch is divided anew, each sample coming once; where some ranks would then get
+    one batch more than others, these get one sample again. A dataset, or the iterator of an
+    ``IterableDataset``, that has ``state_dict`` and ``load_state_dict`` is asked for its place in
+    each worker and brought back to it; other iterables are read again up to where they were.
 
     ``timeout`` bounds the wait for a batch, in seconds. ``transform``, ``cache_limit``,
     ``cache_policy``, ``cache``, ``cache_dir``, ``cache_dir_limit``, ``threads``,

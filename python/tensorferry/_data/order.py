@@ -3,7 +3,8 @@
 A *global* order is a permutation of all samples. A *share* is what one rank reads of it. At the
 beginning of an epoch, shares are those of torch's ``DistributedSampler``: the order is padded by
 wrapping around, so that all are of one length, and dealt out. What remains of an epoch when the
-number of ranks or the batch size changes is dealt out without padding: each sample comes once.
+number of ranks or the batch size changes is dealt out with no more padding than makes all ranks get
+as many batches: each sample comes once, or, where that can't be, some come twice.
 """
 
 from __future__ import annotations
@@ -44,17 +45,31 @@ def share(order: torch.Tensor, rank: int, world_size: int) -> torch.Tensor:
 
 
 def remainder(
-    order: torch.Tensor, base: int, rank: int, world_size: int, *, even: bool
+    order: torch.Tensor,
+    base: int,
+    rank: int,
+    world_size: int,
+    batch_size: int | None,
+    *,
+    drop_last: bool,
 ) -> torch.Tensor:
-    """A rank's share of what comes after the first ``base`` samples, each sample once.
+    """A rank's share of what comes after the first ``base`` samples, each sample once, so that all
+    ranks get as many batches: one with fewer would have the others wait for it.
 
-    ``even``: all ranks get the same number, and up to ``world_size - 1`` samples are left out, as
-    ``drop_last`` allows; otherwise some get one more.
+    With ``drop_last``, up to ``world_size - 1`` samples are left out. Otherwise some ranks get one
+    sample more; where that makes a batch of its own, the others get one again, as in padding.
     """
+    import torch
+
     rest = order[base:]
-    if even:
+    if drop_last:
         rest = rest[: len(rest) // world_size * world_size]
-    return rest[rank::world_size]
+    share = rest[rank::world_size]
+    longest = rest[::world_size]
+    if count(len(share), batch_size, drop_last) < count(len(longest), batch_size, drop_last):
+        again = base + rank + len(share) * world_size
+        share = torch.cat((share, order[again % len(order)].reshape(1)))
+    return share
 
 
 def count(length: int, batch_size: int | None, drop_last: bool) -> int:
