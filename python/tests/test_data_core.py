@@ -229,6 +229,39 @@ def test_samples_alone_and_collated_by_the_user(numbers: list[str]) -> None:
     assert list(loader) == [3] * 13 + [1]
 
 
+def test_a_function_that_waits_for_what_its_own_threads_would_make_is_refused(
+    numbers: list[str],
+) -> None:
+    dataset = Files(numbers)
+    other = ferry.DataLoader(dataset, batch_size=2, transform=T.Log())
+    open_one = iter(other)
+
+    def a_batch(values: torch.Tensor) -> Any:
+        return values + next(iter(other)).sum()
+
+    def the_next_batch(values: torch.Tensor) -> Any:
+        return values + next(open_one).sum()
+
+    def a_prepared_sample(values: torch.Tensor) -> Any:
+        return values + other.dataset[0]
+
+    for function in (a_batch, the_next_batch, a_prepared_sample):
+        loader = ferry.DataLoader(dataset, batch_size=4, transform=T.Lambda(function), timeout=60)
+        with pytest.raises(ferry.InvalidInput, match="can't wait for batches") as caught:
+            next(iter(loader))
+        assert isinstance(caught.value.__cause__, ferry.InvalidInput)
+    assert len(next(open_one)) == 2
+
+
+def test_prepared_samples_come_in_a_forked_process_too(numbers: list[str]) -> None:
+    dataset = ferry.DataLoader(Files(numbers), transform=T.Log(100.0)).dataset
+    expected = dataset[3]  # Threads begin in this process.
+    loader = torch.utils.data.DataLoader(
+        dataset, batch_size=4, num_workers=2, multiprocessing_context="fork"
+    )
+    assert torch.equal(torch.cat(list(loader))[3], expected)
+
+
 def test_samples_apart_are_prepared_ahead_as_far_as_batches_are(numbers: list[str]) -> None:
     dataset = Files(numbers)
 

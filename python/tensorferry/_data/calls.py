@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -12,11 +13,31 @@ from tensorferry._kinds import resolved
 from tensorferry._structure.dtypes import BY_NAME, OF_TORCH
 
 
+class _Here(threading.local):
+    calls = 0
+
+
+_here = _Here()
+
+
+def check_may_wait() -> None:
+    """Refuses to have a function wait for what such threads make as the one that it is called from:
+    when all of them wait so, nobody works."""
+    if _here.calls:
+        what = "a function in a transform can't wait for batches, or for samples with a transform"
+        why = "the threads that would prepare them are those that wait"
+        raise InvalidInput(f"{what}: {why}. Ask a dataset of its own for samples: dataset[index]")
+
+
 def call(
     function: Callable[[torch.Tensor], Any], dtype: str, shape: Sequence[int], memory: Any
 ) -> tuple[str, list[int], bytes]:
     """Calls it with a tensor of this memory; what its result is made of."""
-    result = function(tensor(dtype, shape, memory))
+    _here.calls += 1
+    try:
+        result = function(tensor(dtype, shape, memory))
+    finally:
+        _here.calls -= 1
     if not isinstance(result, torch.Tensor):
         result = torch.as_tensor(result)
     result, why = resolved(result)

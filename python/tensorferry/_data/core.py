@@ -15,7 +15,7 @@ import torch
 from tensorferry import _lib, _machine
 from tensorferry._data.arguments import threads_default
 from tensorferry._data.bad import BadSample
-from tensorferry._data.calls import tensor
+from tensorferry._data.calls import check_may_wait, tensor
 from tensorferry._data.engine import FRESH, Batch, EngineStats, Options, Resume, Run, Stage
 from tensorferry._data.late import DataTimeout
 from tensorferry._data.transforms import Transform, check
@@ -189,6 +189,7 @@ class CoreRun:
 
     def _taken(self, timeout: float | None) -> tuple[Any, Any, Any] | Error:
         """Batches, bad samples and seconds of a submission, or what is wrong with it."""
+        check_may_wait()
         try:
             taken = self._run.next(timeout)
         except Closed:
@@ -267,14 +268,22 @@ class Apart:
     def __init__(
         self, source: _lib.Source, transform: Any, max_pixels: int | None, on_error: str
     ) -> None:
+        self._source, self._steps = source, _steps(transform, max_pixels)
         # Nobody here may get fewer samples than were asked for.
-        how = {"on_error": "substitute" if on_error == "substitute" else "raise"}
-        threads = {"workers": threads_default()}
-        steps = _steps(transform, max_pixels)
-        self._loader = _lib.Loader(source, steps, {**PLAIN, **how, **threads})
+        self._on_error = "substitute" if on_error == "substitute" else "raise"
+        self._process = os.getpid()
+        self._loader = self._make()
+
+    def _make(self) -> _lib.Loader:
+        how = {"on_error": self._on_error, "workers": threads_default()}
+        return _lib.Loader(self._source, self._steps, {**PLAIN, **how})
 
     def samples(self, indices: Sequence[int]) -> list[Any]:
         """Those samples."""
+        check_may_wait()
+        if self._process != os.getpid():
+            # In a worker process that was forked, with threads of its own.
+            self._process, self._loader = os.getpid(), self._make()
         run = self._loader.begin(int(torch.randint(1 << 32, ())))
         try:
             run.submit(list(indices), True)
