@@ -34,7 +34,7 @@ def told(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[dict[str,
     return path, [json.loads(line) for line in ended.stdout.splitlines()]
 
 
-def test_a_network_is_trained_in_four_ways_with_the_same_gradients(
+def test_a_network_is_trained_in_five_ways_with_the_same_gradients(
     told: tuple[Path, list[dict[str, Any]]],
 ) -> None:
     path, lines = told
@@ -43,7 +43,7 @@ def test_a_network_is_trained_in_four_ways_with_the_same_gradients(
     assert list(path.iterdir()) == []
     table, stalls = [line["table"] for line in lines if "table" in line]
     names = {measure["name"] for measure in table["measures"]}
-    assert [row["role"] for row in table["rows"]] == ["ours", "ours", "limit", "rival"]
+    assert [row["role"] for row in table["rows"]] == ["ours", "ours", "limit", "limit", "rival"]
     for row in table["rows"]:
         assert row["absent"] is None, row
         assert row["values"].keys() == names

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
-Unit = Literal["samples", "samples_per_second", "bytes_per_second", "seconds", "bytes", "share"]
+Unit = Literal["count", "samples_per_second", "bytes_per_second", "seconds", "bytes", "share"]
 Role = Literal["ours", "rival", "limit"]
 
 

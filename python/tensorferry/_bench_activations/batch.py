@@ -15,7 +15,7 @@ from tensorferry._bench_activations.scale import Batch, Scale
 from tensorferry._bench_activations.training import Trainee
 
 MEASURES: Measures = {
-    "batch": Measure("largest batch", "samples", "more"),
+    "batch": Measure("largest batch", "count", "more"),
     "samples_per_second": Measure("speed", "samples_per_second", "more"),
     "peak_bytes": Measure("peak memory", "bytes", "less"),
 }

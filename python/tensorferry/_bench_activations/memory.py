@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import resource
 from pathlib import Path
 
 
@@ -13,6 +14,11 @@ def resident() -> int:
 def peak() -> int:
     """The most bytes that were in memory so far."""
     return _field("VmHWM")
+
+
+def page_faults() -> int:
+    """How often the kernel made memory for this process so far, a page at a time."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt
 
 
 def _field(name: str) -> int:

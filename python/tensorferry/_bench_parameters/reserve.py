@@ -18,7 +18,7 @@ from tensorferry._bench.table import Finding, Measure, Row, Table
 from tensorferry._bench_parameters.scale import Scale, Shape
 
 MEASURES: Measures = {
-    "blocks": Measure("most blocks", "samples", "more"),
+    "blocks": Measure("most blocks", "count", "more"),
     "parameter_bytes": Measure("parameters", "bytes", "more"),
     "peak_bytes": Measure("device memory", "bytes", "less"),
     "seconds": Measure("iteration", "seconds", "less"),

@@ -74,7 +74,7 @@ pub struct Measure {
 #[serde(rename_all = "snake_case")]
 pub enum Unit {
     /// How many.
-    Samples,
+    Count,
     /// Samples, in a second.
     SamplesPerSecond,
     /// Bytes, in a second.
@@ -167,7 +167,7 @@ impl Unit {
     /// A figure as people read it.
     pub(super) fn show(self, value: f64) -> String {
         match self {
-            Self::Samples => format!("{value:.0}"),
+            Self::Count => format!("{value:.0}"),
             // A step of a large batch takes long.
             Self::SamplesPerSecond if value < 10.0 => format!("{value:.2}/s"),
             Self::SamplesPerSecond => format!("{value:.0}/s"),

@@ -152,13 +152,14 @@ impl Shelf {
     pub fn take(&self, len: usize) -> Option<NonNull<u8>> {
         let size = kind(len)?;
         let mut state = self.state.lock();
-        let address = state.take_spare(size).or_else(|| state.bare.get_mut(&size)?.pop());
-        let address = match address {
-            Some(address) => address,
-            None => state.make(size, self.addresses.end)?,
-        };
+        let known = state.take_spare(size).or_else(|| state.bare.get_mut(&size)?.pop());
+        let address = known.map_or_else(|| state.make(size, self.addresses.end), Some)?;
         drop(state);
-        NonNull::new(std::ptr::with_exposed_provenance_mut(address))
+        let start = std::ptr::with_exposed_provenance_mut(address);
+        if known.is_none() {
+            in_huge_pages(start, size);
+        }
+        NonNull::new(start)
     }
 
     /// Takes a block back; `false` if it is none that was given out.
@@ -278,6 +279,17 @@ impl State {
 /// As [`Shelf::give_back`], of the process's shelf.
 pub(super) fn give_back(idle_since: Option<Instant>) -> bool {
     SHELF.get().and_then(Option::as_ref).is_some_and(|shelf| shelf.give_back(idle_since))
+}
+
+/// Has a new block made of huge pages, as far as whole ones lie in it: blocks of one size do not serve
+/// another, so that a step whose sizes vary makes pages again and again, and a huge one takes a
+/// twentieth of the time of those that it stands for.
+fn in_huge_pages(start: *mut u8, size: usize) {
+    let len = size - size % HUGE;
+    if len > 0 {
+        // SAFETY: a part of the reserved range that begins with a block. Refused advice costs time only.
+        let _ = unsafe { madvise(start.cast(), len, Advice::LinuxHugepage) };
+    }
 }
 
 /// The size of the blocks for requests of `len` bytes.
