@@ -26,6 +26,7 @@ BIN := $(VENV)/bin
 checksum = $(shell cksum < $(1) | tr ' ' '-')
 RUN_READY := $(VENV)/ready-to-run-$(call checksum,python/requirements.txt)
 TEST_READY := $(VENV)/ready-to-test-$(call checksum,python/requirements-dev.txt)
+BENCHES_READY := $(VENV)/ready-to-bench-$(call checksum,benches/pyproject.toml)
 # A cargo-nextest on the search path is taken in any version, if it runs; ours is built otherwise.
 NEXTEST_ROOT := .tools/nextest-$(NEXTEST_VERSION)
 NEXTEST := $(or $(shell cargo-nextest nextest --version > /dev/null 2>&1 && \
@@ -72,9 +73,9 @@ lint-format: linters
 .PHONY: lint-python
 lint-python: $(TEST_READY)
 	$(call stage,ruff,cd python; $(BIN)/ruff check $(LINTED); $(BIN)/ruff format --check $(LINTED))
-	$(call stage,mypy,cd python; $(BIN)/mypy tensorferry tests ../examples ../soak)
-# The examples and the soak lie outside of the package, whose settings hold for them too.
-LINTED := --config pyproject.toml . ../examples ../soak
+	$(call stage,mypy,cd python; $(BIN)/mypy tensorferry tests ../benches/tensorferry_bench ../examples ../soak)
+# The benchmarks, the examples and the soak lie outside of the package, whose settings hold for them too.
+LINTED := --config pyproject.toml . ../benches/tensorferry_bench ../examples ../soak
 
 .PHONY: lint-rust
 lint-rust: linters $(RUN_READY)
@@ -115,7 +116,7 @@ SOAK_ONLY ?=
 SOAK_SEED ?=
 
 .PHONY: package
-package: toolchain $(PACKAGE) ## Build the Python package into .venv
+package: toolchain $(PACKAGE) $(BENCHES_READY) ## Build the Python package into .venv
 
 # Installed in place: a change in a Python file needs no build.
 $(PACKAGE): $(RUN_READY) $(PACKAGE_SOURCES)
@@ -130,7 +131,7 @@ deny: ## Check licences and sources of the dependencies (needs cargo-deny)
 
 .PHONY: clean
 clean: ## Remove everything that make has made
-	rm -rf target .tools $(VENV) $(PACKAGE) python/*.egg-info quickstart-out
+	rm -rf target .tools $(VENV) $(PACKAGE) */*.egg-info quickstart-out
 	find . -name __pycache__ -o -name .pytest_cache -o -name .mypy_cache -o -name .ruff_cache \
 		| xargs -r rm -rf
 
@@ -146,6 +147,11 @@ toolchain:
 .PHONY: linters
 linters: toolchain
 	@.ci/rust $(RUST_VERSION) rustfmt clippy
+
+# Installed in place, too; it is no part of the package.
+$(BENCHES_READY): $(RUN_READY)
+	$(call stage,benchmarks,$(PIP_INSTALL) --no-deps -e benches)
+	@rm -f $(VENV)/ready-to-bench-* && touch $@
 
 # Looked at every time, and made again, with a new time, only when it has to be.
 $(VENV)/made: always

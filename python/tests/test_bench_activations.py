@@ -11,19 +11,18 @@ from typing import Any
 import pytest
 import torch
 from children import HANG_SECONDS
-
-from tensorferry._bench.cases import find
-from tensorferry._bench.largest import DoesNotFit, Largest
-from tensorferry._bench_activations import batch, memory
-from tensorferry._bench_activations.scale import SCALES
-from tensorferry._bench_activations.ways import ByHand, Sizes
+from tensorferry_bench.activations import batch, memory
+from tensorferry_bench.activations.scale import SCALES
+from tensorferry_bench.activations.ways import ByHand, Sizes
+from tensorferry_bench.cases import find
+from tensorferry_bench.largest import DoesNotFit, Largest
 
 
 @pytest.fixture(scope="module")
 def told(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[dict[str, Any]]]:
     """The lines of a run of one network."""
     path = tmp_path_factory.mktemp("bench")
-    command = [sys.executable, "-P", "-m", "tensorferry._bench_activations", "--set", "tiny"]
+    command = [sys.executable, "-P", "-m", "tensorferry_bench.activations", "--set", "tiny"]
     ended = subprocess.run(
         [*command, "--only", "mlp", "--path", str(path)],
         capture_output=True,

@@ -20,7 +20,7 @@ class Worker:
     """A worker and its two pipes."""
 
     def __init__(self, option: str, path: Path) -> None:
-        command = [sys.executable, "-P", "-m", "tensorferry._bench_checkpoint", option, str(path)]
+        command = [sys.executable, "-P", "-m", "tensorferry_bench.checkpoint", option, str(path)]
         self.process = subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
         )

@@ -15,13 +15,12 @@ from typing import Any
 
 import pytest
 from children import HANG_SECONDS, started
+from tensorferry_bench import usage
+from tensorferry_bench.child import Child
+from tensorferry_bench.data import pictures
+from tensorferry_bench.data.loaders import LOADERS, random_crop
 
-from tensorferry._bench import usage
-from tensorferry._bench.child import Child
-from tensorferry._bench_data import pictures
-from tensorferry._bench_data.loaders import LOADERS, random_crop
-
-COMMAND = [sys.executable, "-P", "-m", "tensorferry._bench_data", "--set", "tiny"]
+COMMAND = [sys.executable, "-P", "-m", "tensorferry_bench.data", "--set", "tiny"]
 
 
 def run(path: Path, *more: str) -> list[dict[str, Any]]:

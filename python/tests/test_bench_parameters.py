@@ -11,16 +11,15 @@ from typing import Any
 import pytest
 import torch
 from children import HANG_SECONDS
-
-from tensorferry._bench.contest import Entry
-from tensorferry._bench.table import Row
-from tensorferry._bench_parameters import disk, reserve, shadow, turns
-from tensorferry._bench_parameters.ways import model, way_of
+from tensorferry_bench.contest import Entry
+from tensorferry_bench.parameters import disk, reserve, shadow, turns
+from tensorferry_bench.parameters.ways import model, way_of
+from tensorferry_bench.table import Row
 
 
 def told(path: Path, workload: str) -> dict[str, Any]:
     """The table of one workload."""
-    command = [sys.executable, "-P", "-m", "tensorferry._bench_parameters", "--set", "tiny"]
+    command = [sys.executable, "-P", "-m", "tensorferry_bench.parameters", "--set", "tiny"]
     ended = subprocess.run(
         [*command, "--only", workload, "--path", str(path)],
         capture_output=True,

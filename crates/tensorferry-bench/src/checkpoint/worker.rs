@@ -68,7 +68,7 @@ impl Worker {
 
     fn start(python: &Path, option: &str, path: &Path) -> Result<Self> {
         let arguments = [option.as_ref(), path.as_os_str()];
-        let mut process = Python::start(python, "tensorferry._bench_checkpoint", arguments)?;
+        let mut process = Python::start(python, "tensorferry_bench.checkpoint", arguments)?;
         let hello = process.greet(python)?;
         Ok(Self { process, hello, owner: option == "--under" })
     }

@@ -36,16 +36,16 @@ pub struct Suite {
 }
 
 /// tensorferry's loader against torch's, DALI, SPDL and `WebDataset`.
-pub const DATA: Suite = Suite { title: "Data loaders", module: "tensorferry._bench_data" };
+pub const DATA: Suite = Suite { title: "Data loaders", module: "tensorferry_bench.data" };
 
 /// Training with activations on disk, against plain training and files written by hand.
 pub const ACTIVATIONS: Suite =
-    Suite { title: "Activations on disk", module: "tensorferry._bench_activations" };
+    Suite { title: "Activations on disk", module: "tensorferry_bench.activations" };
 
 /// Steps of the optimizer, against torch's and `DeepSpeed`'s, and with state on disk; models that do
 /// not fit on their device.
 pub const PARAMETERS: Suite =
-    Suite { title: "Parameters and optimizer state", module: "tensorferry._bench_parameters" };
+    Suite { title: "Parameters and optimizer state", module: "tensorferry_bench.parameters" };
 
 /// What to run.
 #[derive(Debug, Clone)]

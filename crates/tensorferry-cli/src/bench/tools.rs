@@ -33,7 +33,7 @@ pub(crate) fn run(args: &Args, env: &Env) -> Result<()> {
     }
     let python = env.interpreter();
     let mut command = Command::new(python);
-    command.args(["-m", "tensorferry._bench_tools", "--path"]).arg(&args.path);
+    command.args(["-m", "tensorferry_bench.tools", "--path"]).arg(&args.path);
     command.arg(format!("--scale={}", args.scale));
     for (name, file) in [("--trace", &args.trace), ("--live", &args.live)] {
         if let Some(file) = file {
@@ -49,6 +49,7 @@ pub(crate) fn run(args: &Args, env: &Env) -> Result<()> {
     if status.success() {
         return Ok(());
     }
-    let why = "measuring failed; Python's own message stands above";
+    let why = "measuring failed, Python says why above; where tensorferry_bench is missing, from a \
+        clone: pip install ./benches";
     Err(Error::new(Kind::Io, why).with("python", python.display()))
 }

@@ -198,7 +198,7 @@ fn the_table_and_the_figure_of_checkpoints_name_everybody() {
 #[test]
 fn a_python_that_cannot_measure_is_an_error_that_says_what_to_install() {
     let install =
-        "this Python can't measure; install torch and tensorferry into it (python: python3)";
+        "this Python can't measure; from a clone: pip install torch ./python ./benches (python: python3)";
     for (script, error) in [
         (
             None,
@@ -348,7 +348,7 @@ fn python_is_told_which_loads_to_measure() {
     let more = ["--set", "full", "--only", "slow", "--only", "arrays"];
     let ended = bench_data(directory.path(), programs.path(), &more);
     let path = directory.path().display();
-    let told = format!("-P -m tensorferry._bench_data --path {path} --set full --only slow");
+    let told = format!("-P -m tensorferry_bench.data --path {path} --set full --only slow");
     assert!(ended.stderr.ends_with(&format!("{told} --only arrays\n")), "{}", ended.stderr);
     assert_eq!(ended.code, Some(1));
 }
