@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import inspect
+import json
 from pathlib import Path
 from typing import Any, cast
 
@@ -26,6 +27,7 @@ from shadow_cases import (
 from torch import nn
 
 import tensorferry as ferry
+from tensorferry._shadow.stages import Stages
 
 MIB = 1 << 20
 
@@ -198,9 +200,26 @@ def test_activations_that_fit_beside_the_plan_are_counted() -> None:
     assert shadow.report().peak_bytes <= shadow.report().budget
 
 
-def test_a_batch_that_a_plan_can_have_room_for_runs_the_second_time_with_plain_numbers() -> None:
-    # On a slow link a plan copies what it can, however busy the machine was when it was profiled.
-    shadow, step = small(bandwidth="200MB/s")
+def make_copies_pay(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Plans are made as if layers took long in place, however busy the machine is."""
+    plan = Stages._plan_by_core
+    seconds = dict.fromkeys(["forward_seconds", "backward_seconds"], 0.01)
+    direct = dict.fromkeys(["direct_forward_seconds", "direct_backward_seconds"], 0.1)
+
+    def planned(self: Stages, profile: str) -> str:
+        found = json.loads(profile)
+        for layer in found["layers"]:
+            layer |= seconds | direct
+        return plan(self, json.dumps(found))
+
+    monkeypatch.setattr(Stages, "_plan_by_core", planned)
+
+
+def test_a_batch_that_a_plan_can_have_room_for_runs_the_second_time_with_plain_numbers(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    make_copies_pay(monkeypatch)
+    shadow, step = small()
     losses = [step(64) for _ in range(6)]
     copied = sum(layer.copied_bytes for layer in shadow.report().layers)
     assert copied > 0
