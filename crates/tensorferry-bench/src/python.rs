@@ -65,7 +65,8 @@ impl Python {
     /// Waits for the first line.
     pub(crate) fn greet<T: for<'a> Deserialize<'a>>(&mut self, python: &Path) -> Result<T> {
         self.receive(HELLO_LIMIT).map_err(|error| {
-            let message = "this Python can't measure; from a clone: pip install torch ./python ./benches";
+            let message =
+                "this Python can't measure; from a clone: pip install torch ./python ./benches";
             Error::new(Kind::Unsupported, message).with("python", python.display()).caused_by(error)
         })
     }

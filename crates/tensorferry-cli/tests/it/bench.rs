@@ -197,8 +197,7 @@ fn the_table_and_the_figure_of_checkpoints_name_everybody() {
 
 #[test]
 fn a_python_that_cannot_measure_is_an_error_that_says_what_to_install() {
-    let install =
-        "this Python can't measure; from a clone: pip install torch ./python ./benches (python: python3)";
+    let install = "this Python can't measure; from a clone: pip install torch ./python ./benches (python: python3)";
     for (script, error) in [
         (
             None,
