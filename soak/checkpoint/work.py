@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -154,6 +155,9 @@ def interrupted(
 
 # -- several ranks --
 
+GROUP_TIMEOUT = timedelta(seconds=60)
+"""Gloo does not always notice at once that a rank was killed; then it waits for so long."""
+
 
 def save_ranks(
     tell: Tell,
@@ -168,7 +172,11 @@ def save_ranks(
     """One rank's saves, step after step, with torch.distributed or without."""
     if rendezvous is not None:
         torch.distributed.init_process_group(
-            "gloo", init_method=f"file://{rendezvous}", rank=rank, world_size=world_size
+            "gloo",
+            init_method=f"file://{rendezvous}",
+            rank=rank,
+            world_size=world_size,
+            timeout=GROUP_TIMEOUT,
         )
     tell("ready")
     for step in range(first, first + STEPS_MAX):
