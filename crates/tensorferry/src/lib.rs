@@ -83,6 +83,7 @@ pub mod memory;
 pub mod metrics;
 pub mod parameters;
 pub mod plan;
+pub mod random;
 pub mod size;
 mod sync;
 mod threads;

@@ -9,7 +9,8 @@ use super::source::{self, Named, Token};
 const PATHS: [&str; 5] = ["checkpoint", "data", "pool", "activations", "parameters"];
 
 /// What `plan` may use of the crate: plain data and errors.
-const PURE: [&str; 8] = ["plan", "error", "size", "dtype", "Error", "Kind", "Result", "Size"];
+const PURE: [&str; 9] =
+    ["plan", "error", "random", "size", "dtype", "Error", "Kind", "Result", "Size"];
 /// What `plan` may not use of the standard library: it does I/O, waits or reads a clock.
 const IMPURE_STD: [&[&str]; 17] = [
     &["fs"],

@@ -15,6 +15,7 @@ use crate::plan::data::threads::forecast::Forecast;
 use crate::plan::data::threads::paper;
 use crate::plan::data::threads::portfolio::Portfolio;
 use crate::plan::data::threads::split::{Consumer, Split, fixed, split};
+use crate::random::SplitMix64;
 
 pub(super) struct Pipeline<'a> {
     scenario: &'a Scenario,
@@ -33,7 +34,7 @@ pub(super) struct Pipeline<'a> {
     load: Portfolio,
     prepare: Portfolio,
     outcome: Outcome,
-    chance: u64,
+    random: SplitMix64,
 }
 
 /// One consumer's way.
@@ -86,7 +87,7 @@ impl<'a> Pipeline<'a> {
                 waited: vec![0.0; consumers],
                 splits: Vec::new(),
             },
-            chance: scenario.seed,
+            random: SplitMix64::new(scenario.seed),
         };
         pipeline.resplit();
         pipeline.outcome.splits.push((0.0, pipeline.split.clone()));
@@ -238,14 +239,9 @@ impl<'a> Pipeline<'a> {
         self.events.insert(((self.now + seconds.max(0.0)).to_bits(), self.sequence), event);
     }
 
-    /// A factor around one, from the seed alone (`SplitMix64`).
+    /// A factor around one, from the seed alone.
     fn jitter(&mut self) -> f64 {
-        self.chance = self.chance.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        let mut bits = self.chance;
-        bits = (bits ^ (bits >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        bits = (bits ^ (bits >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-        bits ^= bits >> 31;
-        let even = (bits >> 11) as f64 / (1u64 << 53) as f64;
-        1.0 + self.scenario.jitter * (2.0 * even - 1.0)
+        let most = self.scenario.jitter;
+        1.0 + most * (2.0 * self.random.unit() - 1.0)
     }
 }
