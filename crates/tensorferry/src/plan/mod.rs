@@ -23,6 +23,7 @@
 //! | `budget.rs` | the least memory that any plan needs |
 //! | `paper.rs` | the published algorithm |
 //! | `explain.rs`, `report.rs` | a plan, or what was done, as a table |
+//! | `document.rs`, for all paths | profiles and plans as JSON, read and judged |
 //! | `simulate/` | what a plan comes to, event by event |
 //! | `simulate/stepped.rs` | for tests: the simulator's rules again, second by second |
 //! | `exhaustive.rs` | a judge: every plan of a small case |
@@ -32,4 +33,5 @@
 pub mod activations;
 pub mod checkpoint;
 pub mod data;
+mod document;
 pub mod parameters;
