@@ -7,9 +7,10 @@ mod timing;
 
 use std::path::PathBuf;
 
-use tensorferry::plan::parameters::modelled::{self, Hardware, Shape};
-use tensorferry::plan::parameters::{Planner, Profile, comparison};
+use tensorferry::plan::parameters::{Planner, Profile};
 use tensorferry::{Error, Result, Size};
+use tensorferry_simulate::parameters::comparison;
+use tensorferry_simulate::parameters::modelled::{self, Hardware, Shape};
 
 use self::report::Report;
 use self::timing::Timing;

@@ -5,8 +5,9 @@ mod report;
 
 use std::path::{Path, PathBuf};
 
-use tensorferry::plan::activations::{Planner, Profile, comparison};
+use tensorferry::plan::activations::{Planner, Profile};
 use tensorferry::{Error, Result, Size};
+use tensorferry_simulate::activations::comparison;
 
 use self::report::Report;
 use crate::progress::Progress;

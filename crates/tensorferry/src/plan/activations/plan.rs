@@ -136,7 +136,7 @@ impl Plan {
         if places.len() != profile.tensors.len() {
             return None;
         }
-        Simulator::new(profile, self.budget).run(&places, f64::INFINITY, &mut ()).ok()
+        Simulator::new(profile, self.budget).predict(&places)
     }
 
     /// Reads a plan and judges it beside the profile it was made from.

@@ -14,7 +14,7 @@ pub(super) fn explain(
     tried: usize,
 ) -> Vec<Choice> {
     let all_fits = !places.iter().any(|place| place.is_offloaded());
-    let came = simulator.run(places, f64::INFINITY, &mut ()).unwrap_or_default();
+    let came = simulator.predict(places).unwrap_or_default();
     let mut other = places.to_vec();
     let mut choice = |(tensor, place): (usize, &Place)| {
         let why = if all_fits {
@@ -24,7 +24,7 @@ pub(super) fn explain(
         } else {
             let elsewhere = if place.is_offloaded() { Place::Keep } else { form(profile, tensor) };
             other[tensor] = elsewhere;
-            let instead = simulator.run(&other, f64::INFINITY, &mut ()).ok();
+            let instead = simulator.predict(&other);
             other[tensor] = *place;
             reason(*place, &came, instead.as_ref())
         };
