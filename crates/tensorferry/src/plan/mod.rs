@@ -35,3 +35,4 @@ pub mod checkpoint;
 pub mod data;
 mod document;
 pub mod parameters;
+mod text;

@@ -1,10 +1,10 @@
 //! Why each tensor is where it is: what the step would come to if it alone were elsewhere.
 
-use super::super::explain::duration;
 use super::super::plan::{Choice, Place, Prediction};
 use super::super::profile::Profile;
 use super::form;
 use crate::plan::activations::simulate::Simulator;
+use crate::plan::text::duration;
 
 /// The reasons; the first `tried` tensors are tried elsewhere.
 pub(super) fn explain(
