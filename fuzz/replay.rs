@@ -5,6 +5,8 @@
 
 use std::path::Path;
 
+use tensorferry::random::SplitMix64;
+
 /// Runs `body` on each file of the target's corpus, and on `mutations` mutations of each.
 pub fn replay(target: &str, mutations: usize, body: fn(&[u8])) {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus").join(target);
@@ -16,7 +18,7 @@ pub fn replay(target: &str, mutations: usize, body: fn(&[u8])) {
     for file in files {
         let seed = std::fs::read(&file).expect("a seed");
         body(&seed);
-        let mut random = Random(seed.len() as u64 + 1);
+        let mut random = SplitMix64::new(seed.len() as u64 + 1);
         for _ in 0..mutations {
             body(&mutated(&seed, &mut random));
         }
@@ -24,32 +26,17 @@ pub fn replay(target: &str, mutations: usize, body: fn(&[u8])) {
 }
 
 /// One to four edits: a byte, a bit, a cut, a repetition or something appended.
-fn mutated(seed: &[u8], random: &mut Random) -> Vec<u8> {
+fn mutated(seed: &[u8], random: &mut SplitMix64) -> Vec<u8> {
     let mut data = seed.to_vec();
     for _ in 0..=random.below(3) {
-        let place = random.below(data.len());
+        let place = random.place(data.len());
         match random.below(5) {
-            0 if !data.is_empty() => data[place] = random.next() as u8,
+            0 if !data.is_empty() => data[place] = random.draw() as u8,
             1 if !data.is_empty() => data[place] ^= 1 << random.below(8),
             2 => data.truncate(place),
             3 => data.extend_from_within(place..),
-            _ => data.extend_from_slice(&random.next().to_le_bytes()),
+            _ => data.extend_from_slice(&random.draw().to_le_bytes()),
         }
     }
     data
-}
-
-struct Random(u64);
-
-impl Random {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mixed = (self.0 ^ self.0 >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        mixed ^ mixed >> 29
-    }
-
-    /// A number below `end`, or zero if there is none.
-    fn below(&mut self, end: usize) -> usize {
-        (self.next() >> 8) as usize % end.max(1)
-    }
 }

@@ -24,7 +24,7 @@ pub fn run(data: &[u8]) {
                 simulate(&profile, &plan.modes(), &plan.gradients()).expect("what was planned");
             assert_eq!(outcome.prediction, plan.predicted);
             assert!(!plan.explain(&profile).is_empty());
-            let json = serde_json::to_string(&plan).expect("a plan can be written");
+            let json = plan.to_json().expect("a plan can be written");
             assert_eq!(Plan::parse(&json, &profile).expect("and read"), plan);
         }
         assert!(least == 0 || plan(&profile, least - 1, reserve, planner).is_err());

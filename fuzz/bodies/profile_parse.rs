@@ -15,7 +15,7 @@ pub fn run(data: &[u8]) {
         let outcome = simulate(&profile, &plan.places(), budget).expect("what was planned");
         assert_eq!(outcome.prediction, plan.predicted);
         assert!(!plan.explain(&profile).is_empty());
-        let json = serde_json::to_string(&plan).expect("a plan can be written");
+        let json = plan.to_json().expect("a plan can be written");
         assert_eq!(Plan::parse(&json, &profile).expect("and read"), plan);
     }
     assert!(least == 0 || plan(&profile, least - 1, Planner::Paper).is_err());

@@ -89,12 +89,12 @@ impl Activations {
 
     /// The plan that is followed now, as JSON.
     fn plan(&self, py: Python<'_>) -> PyResult<Option<String>> {
-        guarded(py, || self.0.plan()?.map(|plan| json(&plan)).transpose())
+        guarded(py, || self.0.plan()?.map(|plan| plan.to_json()).transpose())
     }
 
     /// What was measured last, as JSON.
     fn profile(&self, py: Python<'_>) -> PyResult<Option<String>> {
-        guarded(py, || self.0.profile()?.map(|profile| json(&profile)).transpose())
+        guarded(py, || self.0.profile()?.map(|profile| profile.to_json()).transpose())
     }
 
     /// The plan in words.

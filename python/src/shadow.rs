@@ -177,7 +177,7 @@ impl Shadow {
     ) -> PyResult<String> {
         self.with(py, |shadow| {
             let profile = Profile::parse(profile)?;
-            json(&shadow.plan(&profile, gradient_reserve, planner.parse()?)?)
+            shadow.plan(&profile, gradient_reserve, planner.parse()?)?.to_json()
         })
     }
 

@@ -16,6 +16,7 @@ use serde::Serialize;
 use tensorferry::codec::bitmap::{self, Width};
 use tensorferry::codec::half::{self, Format};
 use tensorferry::codec::{Level, checksum};
+use tensorferry::random::SplitMix64;
 use tensorferry::{Error, Kind, Result, Size};
 
 use crate::machine::Machine;
@@ -122,17 +123,17 @@ struct Buffers {
 
 impl Buffers {
     fn new(bytes: usize) -> Result<Self> {
-        let mut random = SplitMix(7);
+        let mut random = SplitMix64::new(7);
         let mut numbers = vec![0; bytes];
         for element in numbers.as_chunks_mut::<4>().0 {
-            let bits = random.next();
+            let bits = random.draw();
             // Like activations after a ReLU: zero or positive, of ordinary size.
             let number = if bits & 1 == 0 { 0.0 } else { (bits >> 40) as f32 / (1 << 22) as f32 };
             *element = number.to_le_bytes();
         }
         let mut halves = vec![0; bytes];
         for element in halves.as_chunks_mut::<2>().0 {
-            let bits = random.next();
+            let bits = random.draw();
             let half = if bits & 1 == 0 { 0 } else { 0x3c00 | (bits >> 54) as u16 };
             *element = half.to_le_bytes();
         }
@@ -243,18 +244,6 @@ fn half_cases(level: Level, format: Format) -> [Case; 2] {
             half::widen_at(level, format, &buffers.halves, out)
         }),
     ]
-}
-
-/// A small generator of random numbers: the same tensors on every machine.
-struct SplitMix(u64);
-
-impl SplitMix {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mixed = (self.0 ^ self.0 >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let mixed = (mixed ^ mixed >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-        mixed ^ mixed >> 31
-    }
 }
 
 impl fmt::Display for Report {

@@ -6,6 +6,7 @@
 
 mod bench;
 mod doctor;
+mod input;
 mod inspect;
 mod output;
 mod plan;

@@ -17,10 +17,14 @@ pub(crate) fn print(text: &str) -> Result<()> {
 
 /// Prints `report` as a document for programs.
 pub(crate) fn print_json(report: &impl Serialize) -> Result<()> {
-    let document = serde_json::to_string_pretty(report).map_err(|error| {
-        Error::new(Kind::Internal, "can't write the report as JSON").caused_by(error)
+    print(&json_of(report, "report")?)
+}
+
+fn json_of(document: &impl Serialize, what: &str) -> Result<String> {
+    let text = serde_json::to_string_pretty(document).map_err(|error| {
+        Error::new(Kind::Internal, format!("can't write the {what} as JSON")).caused_by(error)
     })?;
-    print(&(document + "\n"))
+    Ok(text + "\n")
 }
 
 /// Prints a report, for people or for programs.
@@ -30,8 +34,17 @@ pub(crate) fn show(report: &(impl Serialize + std::fmt::Display), json: bool) ->
 
 /// Writes a figure into a file of the user's naming.
 pub(crate) fn write_figure(file: &Path, drawing: &str) -> Result<()> {
-    std::fs::write(file, drawing).map_err(|error| {
-        Error::from_io(error, "can't write the figure").with("file", file.display())
+    write(file, "figure", drawing)
+}
+
+/// Writes a document into a file of the user's naming; errors call it `what`.
+pub(crate) fn write_json(file: &Path, what: &str, document: &impl Serialize) -> Result<()> {
+    write(file, what, &json_of(document, what)?)
+}
+
+fn write(file: &Path, what: &str, text: &str) -> Result<()> {
+    std::fs::write(file, text).map_err(|error| {
+        Error::from_io(error, format!("can't write the {what}")).with("file", file.display())
     })
 }
 

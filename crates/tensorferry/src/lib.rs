@@ -4,6 +4,41 @@
 //! This crate is the core. It knows neither Python nor torch; the package `tensorferry` for Python
 //! and the command `tensorferry` are thin layers over it.
 //!
+//! # What to call
+//!
+//! | to | call | more in |
+//! |---|---|---|
+//! | read and write files past the page cache, by priority | [`io::open`], which gives an [`Engine`] | [`io`] |
+//! | save tensors, behind the training if wanted | [`save`], [`save_behind`] | [`checkpoint`] |
+//! | load them, some or all, verified | [`Checkpoint`] | [`checkpoint`] |
+//! | turn stored samples into batches, in a known order | [`Loader`] over a [`Source`] | [`data`] |
+//! | keep activations on SSD between forward and backward | [`ActivationStore`] | [`activations`] |
+//! | take steps of Adam, with the state in memory or on SSD | [`parameters::optimizer::step`], [`OptimizerStore`] | [`parameters::optimizer`] |
+//! | run a model whose parameters stay in host memory | [`Shadow`] on a [`Device`] | [`parameters::shadow`] |
+//! | plan by own measurements, without any of these | [`plan::activations::plan()`], [`plan::parameters::plan()`], ... | [`plan`] |
+//!
+//! ```
+//! use tensorferry::checkpoint::{Header, Options, Tensor, Wanted, staging};
+//! use tensorferry::{Buffer, Checkpoint, Dtype, io, save};
+//!
+//! # fn main() -> tensorferry::Result<()> {
+//! # let directory = tempfile::tempdir().expect("a directory for the example");
+//! # let path = directory.path().join("model.ferry");
+//! // One engine does all reading and writing of a process.
+//! let engine = io::open(&io::Config::default())?;
+//!
+//! let tensors = [("weight".to_owned(), Dtype::F32, vec![2, 2])];
+//! let header = Header::lay_out(tensors, Default::default())?;
+//! let mut source = |_: &Tensor| Ok(Buffer::copy_of(&[7; 16])?.into());
+//! save(&engine, &path, header, &mut source, &Options::new(staging(64 << 20)?))?;
+//!
+//! let checkpoint = Checkpoint::open(&engine, &path, None, true)?;
+//! let loaded = checkpoint.load(vec![Wanted { tensor: 0, into: None }])?;
+//! assert_eq!(*loaded[0], [7; 16]);
+//! # Ok(())
+//! # }
+//! ```
+//!
 //! # Profile, plan, run
 //!
 //! The future of a training run is known: the order of the samples follows from a seed, the order
@@ -13,23 +48,21 @@
 //!
 //! # The ways data takes
 //!
-//! Five paths are planned on four grounds and what they decide by. The grounds are here; the paths come one by one:
-//! [`checkpoint`], [`data`], [`activations`] and, of [`parameters`], the optimizer so far.
+//! Four *paths* stand on four *grounds* and on the plans for them.
 //!
 //! ```text
-//!   checkpoint    tensors ─► pieces ─► checksum ─► file ─► tensors
+//!   checkpoint    tensors ─► windows ─► checksum ─► file ─► tensors
 //!   data          source ─► cache ─► prepare ─► batch
-//!   pool          the data path, served to other processes and hosts
 //!   activations   saved tensor ─► encode ─► SSD ─► decode ─► backward
 //!   parameters    host parameters ─► device, or in place ─► gradients ─► optimizer
 //!  ───────────────────────────────────────────────────────────────────────────── no path above
-//!   memory        Buffer, Pool, Block; Budget (who may allocate), Arena (where)    knows another
+//!   plan          checkpoint, data, activations, parameters: pure                 knows another
+//!   memory        Buffer, Pool, Block; Budget (who may allocate), Arena (where)
 //!   io            Engine: read, write, sync at four priorities; ring, threads
 //!   device        Device: memory, streams, events; host, emulated
-//!   codec         bitmap (sparse), half (f16, bf16), checksum (CRC-32C); adam (a step's arithmetic)
-//!   plan          checkpoint, data, activations, parameters: pure
+//!   codec         bitmap (sparse), half (f16, bf16), checksum (CRC-32C), adam (a step's arithmetic)
 //!  ─────────────────────────────────────────────────────────────────────────────
-//!   error, size, dtype, metrics, trace: what everybody speaks
+//!   error, size, dtype, random, interrupt, metrics, trace: what everybody speaks
 //! ```
 //!
 //! One read on its way through the grounds:
@@ -39,11 +72,9 @@
 //!                             (Priority)       pieces, retries          wait        with bytes
 //! ```
 //!
-//! # Example
-//!
 //! ```
-//! use tensorferry::io::{self, Config, Mode, Open, Priority};
-//! use tensorferry::memory::Buffer;
+//! use tensorferry::io::{self, Config, Mode, Open};
+//! use tensorferry::{Buffer, Priority};
 //!
 //! # fn main() -> tensorferry::Result<()> {
 //! # let directory = tempfile::tempdir().expect("a directory for the example");
@@ -83,10 +114,29 @@ pub mod memory;
 pub mod metrics;
 pub mod parameters;
 pub mod plan;
+pub mod random;
 pub mod size;
 mod sync;
 mod threads;
 pub mod trace;
 
+#[doc(inline)]
+pub use activations::Store as ActivationStore;
+#[doc(inline)]
+pub use checkpoint::{Checkpoint, save, save_behind};
+#[doc(inline)]
+pub use data::{loader::Loader, source::Source};
+#[doc(inline)]
+pub use device::Device;
+#[doc(inline)]
+pub use dtype::Dtype;
+#[doc(inline)]
 pub use error::{Error, Kind, Result};
+#[doc(inline)]
+pub use io::{Engine, Priority};
+#[doc(inline)]
+pub use memory::{Block, Buffer, Pool};
+#[doc(inline)]
+pub use parameters::{optimizer::Store as OptimizerStore, shadow::Shadow};
+#[doc(inline)]
 pub use size::Size;

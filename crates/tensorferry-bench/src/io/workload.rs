@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use tensorferry::io::{Config, Engine, Facts, File, Mode, Open, Pending, Priority, open};
 use tensorferry::memory::{Block, Pool};
+use tensorferry::random::SplitMix64;
 use tensorferry::{Error, Result};
 
 use super::{CASES, Case, Plan};
@@ -23,7 +24,7 @@ pub(super) struct Workbench {
     /// Keeps the file reachable for a rival after its name is gone.
     shared: Option<std::fs::File>,
     /// Goes on from sample to sample, so that none repeats another's offsets.
-    random: Cell<u64>,
+    random: Cell<SplitMix64>,
 }
 
 impl Workbench {
@@ -42,7 +43,7 @@ impl Workbench {
         // Without a name from now on: it vanishes with this process, however that ends. A file in
         // memory never had one.
         let _ = std::fs::remove_file(&path);
-        let random = Cell::new(0x9E37_79B9_7F4A_7C15);
+        let random = Cell::new(SplitMix64::new(0));
         let bench =
             Self { engine, file, shared, file_bytes: plan.file_bytes, large, small, random };
         bench.fill()?;
@@ -89,14 +90,12 @@ impl Workbench {
         Ok(bytes as f64 / start.elapsed().as_secs_f64())
     }
 
-    /// Xorshift: no pattern, and the same on every run.
+    /// No pattern, and the same on every run.
     fn next_random(&self) -> u64 {
-        let mut state = self.random.get();
-        state ^= state << 13;
-        state ^= state >> 7;
-        state ^= state << 17;
-        self.random.set(state);
-        state
+        let mut random = self.random.get();
+        let drawn = random.draw();
+        self.random.set(random);
+        drawn
     }
 
     fn pool(&self, case: Case) -> &Pool {

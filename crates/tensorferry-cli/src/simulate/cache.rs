@@ -1,8 +1,8 @@
 //! `tensorferry simulate cache`.
 
 use tensorferry::plan::data::eviction::Policy;
-use tensorferry::plan::data::eviction::simulate::{Setup, Sizes, Speeds, compare};
 use tensorferry::{Error, Result, Size};
+use tensorferry_simulate::data::eviction::{Setup, Sizes, Speeds, compare};
 
 use crate::output;
 use crate::progress::Progress;

@@ -4,48 +4,8 @@
 //! run gives the same batches whatever the threads do. Fields of one sample start from the same
 //! state: an image and its mask, prepared by equal chains, are cropped alike.
 
-/// Random numbers for one sample; copies draw the same.
-///
-/// The generator is `SplitMix64`: its whole state is one word, and every word is a good start.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Chance(u64);
-
-impl Chance {
-    /// The chance of sample `index` in `epoch`.
-    pub fn of(seed: u64, epoch: u64, index: u64) -> Self {
-        Self(Self::hash(&[seed, epoch, index]))
-    }
-
-    /// One word made of several, each of which changes all of its bits.
-    pub fn hash(words: &[u64]) -> u64 {
-        words.iter().fold(0, |hash, word| Self(hash ^ word).draw())
-    }
-
-    /// The next 64 random bits.
-    pub fn draw(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut mixed = self.0;
-        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        mixed ^ (mixed >> 31)
-    }
-
-    /// A number from 0 to below 1.
-    pub fn unit(&mut self) -> f64 {
-        (self.draw() >> 11) as f64 / (1_u64 << 53) as f64
-    }
-
-    /// A number from `low` to below `high`.
-    pub fn between(&mut self, low: f64, high: f64) -> f64 {
-        low + (high - low) * self.unit()
-    }
-
-    /// A whole number below `bound`, which is above zero; zero otherwise.
-    pub fn below(&mut self, bound: u64) -> u64 {
-        // The high half of the product: its bias is below 2^-32 for every bound met here.
-        ((u128::from(self.draw()) * u128::from(bound)) >> 64) as u64
-    }
-}
+/// Random numbers for one sample: the project's generator under the name that it has here.
+pub use crate::random::SplitMix64 as Chance;
 
 #[cfg(test)]
 #[cfg(not(loom))]
@@ -60,17 +20,6 @@ mod tests {
             assert!(!all[..at].contains(value));
         }
         assert_eq!(first(3, 2, 1), first(3, 2, 1));
-    }
-
-    #[test]
-    fn numbers_stay_in_their_bounds_and_fill_them() {
-        let mut chance = Chance::of(7, 0, 0);
-        let mut seen = [0; 10];
-        for _ in 0..10_000 {
-            assert!((2.0..3.0).contains(&chance.between(2.0, 3.0)));
-            seen[chance.below(10) as usize] += 1;
-        }
-        assert!(seen.iter().all(|count| (800..1200).contains(count)), "{seen:?}");
     }
 
     #[test]

@@ -23,13 +23,16 @@
 //! | `budget.rs` | the least memory that any plan needs |
 //! | `paper.rs` | the published algorithm |
 //! | `explain.rs`, `report.rs` | a plan, or what was done, as a table |
+//! | `document.rs`, for all paths | profiles and plans as JSON, read and judged |
 //! | `simulate/` | what a plan comes to, event by event |
-//! | `simulate/stepped.rs` | for tests: the simulator's rules again, second by second |
-//! | `exhaustive.rs` | a judge: every plan of a small case |
-//! | `comparison.rs` | a judge: all planners over many cases |
-//! | `random.rs` | made-up cases |
+//!
+//! What plans are held against is in the crate `tensorferry-simulate`, in the same layout: made-up cases and models
+//! of machines, every plan of a small case, the simulators' rules once more, planners over many cases. `simulate/` is
+//! here because planners decide by it.
 
 pub mod activations;
 pub mod checkpoint;
 pub mod data;
+mod document;
 pub mod parameters;
+mod text;

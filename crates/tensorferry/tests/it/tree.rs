@@ -1,7 +1,7 @@
 //! The invariants of the source tree, kept by reading it (ARCHITECTURE.md says why they hold).
 //!
 //! 1. A path imports grounds, never another path; a ground never imports a path.
-//! 2. `plan` imports nothing that does I/O, waits or reads a clock.
+//! 2. `plan`, and the crate that plans are held against, import nothing that does I/O, waits or reads a clock.
 //! 3. `unsafe` stands only where it must.
 //! 4. The core depends on nothing from Python's world.
 //! 5. The tree in ARCHITECTURE.md names every module, and every ground is used.

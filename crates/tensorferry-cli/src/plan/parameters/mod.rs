@@ -5,17 +5,17 @@ mod figures;
 mod report;
 mod timing;
 
-use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
-use tensorferry::plan::parameters::modelled::{self, Hardware, Shape};
-use tensorferry::plan::parameters::{Planner, Profile, comparison};
-use tensorferry::{Error, Kind, Result, Size};
+use tensorferry::plan::parameters::{Planner, Profile};
+use tensorferry::{Error, Result, Size};
+use tensorferry_simulate::parameters::comparison;
+use tensorferry_simulate::parameters::modelled::{self, Hardware, Shape};
 
 use self::report::Report;
 use self::timing::Timing;
-use crate::output;
 use crate::progress::Progress;
+use crate::{input, output};
 
 /// Plan which layers are copied to the device and which are used in host memory
 #[derive(Debug, clap::Args)]
@@ -78,7 +78,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         return figures::draw(folder, args.json);
     }
     let (profile, budget) = match (&args.profile, &args.model, &args.on) {
-        (Some(file), ..) => (read(file)?, args.budget),
+        (Some(file), ..) => (input::read(file, "profile", Profile::parse)?, args.budget),
         (None, Some(model), Some(on)) => model_one(args, model, on)?,
         // clap has said so before.
         _ => return Err(Error::invalid("which iteration? give a profile, or --model and --on")),
@@ -96,23 +96,11 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     output::show(&report, args.json)
 }
 
-fn read(file: &Path) -> Result<Profile> {
-    let of_file = |error: Error| error.with("file", file.display());
-    let text = fs::read_to_string(file)
-        .map_err(|error| of_file(Error::from_io(error, "can't read the profile")))?;
-    Profile::parse(&text).map_err(of_file)
-}
-
 fn model_one(args: &Args, model: &str, on: &str) -> Result<(Profile, Option<Size>)> {
     let hardware = Hardware::named(on)?;
     let profile = modelled::profile(&Shape::named(model)?, &hardware, args.batch)?;
     if let Some(file) = &args.save_profile {
-        let text = serde_json::to_string_pretty(&profile).map_err(|error| {
-            Error::new(Kind::Internal, "can't write the profile as JSON").caused_by(error)
-        })?;
-        fs::write(file, text + "\n").map_err(|error| {
-            Error::from_io(error, "can't write the profile").with("file", file.display())
-        })?;
+        output::write_json(file, "profile", &profile)?;
     }
     Ok((profile, args.budget.or(Some(Size(hardware.capacity_bytes)))))
 }

@@ -5,9 +5,9 @@ use std::time::Instant;
 
 use serde::Serialize;
 use tensorferry::Result;
-use tensorferry::plan::parameters::modelled::{self, Hardware, Shape};
-use tensorferry::plan::parameters::random::{Case, case};
 use tensorferry::plan::parameters::{Planner, Profile, plan};
+use tensorferry_simulate::parameters::cases::{Case, case};
+use tensorferry_simulate::parameters::modelled::{self, Hardware, Shape};
 
 /// Seconds to plan, and how far from the best the plans may be.
 #[derive(Debug, Serialize)]

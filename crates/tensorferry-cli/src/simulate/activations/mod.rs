@@ -3,15 +3,15 @@
 mod chart;
 mod report;
 
-use std::fs;
 use std::path::{Path, PathBuf};
 
-use tensorferry::plan::activations::{Planner, Profile, comparison};
+use tensorferry::plan::activations::{Planner, Profile};
 use tensorferry::{Error, Result, Size};
+use tensorferry_simulate::activations::comparison;
 
 use self::report::Report;
-use crate::output;
 use crate::progress::Progress;
+use crate::{input, output};
 
 /// Plan which activations of a profiled step go to disk, and replay the step under the plan
 #[derive(Debug, clap::Args)]
@@ -50,9 +50,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
 
 fn replay(args: &Args, file: &Path, budget: Size) -> Result<()> {
     let of_file = |error: Error| error.with("file", file.display());
-    let text = fs::read_to_string(file)
-        .map_err(|error| of_file(Error::from_io(error, "can't read the profile")))?;
-    let profile = Profile::parse(&text).map_err(of_file)?;
+    let profile = input::read(file, "profile", Profile::parse)?;
     let report = Report::new(&profile, budget.0, args.planner).map_err(of_file)?;
     if let Some(figure) = &args.plot {
         output::write_figure(figure, &chart::chart(&profile, &report).draw())?;

@@ -4,16 +4,15 @@ use std::fmt::Write;
 
 use super::plan::{Place, Plan, Prediction};
 use super::profile::Profile;
+use crate::plan::text::{self, duration};
 use crate::size::Size;
-
-/// Characters of a name that are shown.
-const NAME_CHARS_MAX: usize = 40;
 
 impl Plan {
     /// What is done with each tensor and why, then totals and what is predicted. The profile is the one the
     /// plan was made from.
     pub fn explain(&self, profile: &Profile) -> String {
-        let names: Vec<String> = profile.tensors.iter().map(|tensor| shown(&tensor.name)).collect();
+        let names: Vec<String> =
+            profile.tensors.iter().map(|tensor| text::name(&tensor.name)).collect();
         let width = names.iter().map(|name| name.chars().count()).max().unwrap_or(0).max(6);
         let mut text = format!("{:width$}{:>12}  {:16}why\n", "tensor", "size", "place");
         for ((name, tensor), choice) in names.iter().zip(&profile.tensors).zip(&self.choices) {
@@ -50,25 +49,5 @@ impl Plan {
              predicted {step} a step: {compute} of compute, waiting {forward} in forward and \
              {backward} in backward\n"
         )
-    }
-}
-
-/// A name without what steers a terminal: it may come from a file.
-fn shown(name: &str) -> String {
-    let clean = |c: char| if c.is_control() { '\u{fffd}' } else { c };
-    if name.chars().count() <= NAME_CHARS_MAX {
-        return name.chars().map(clean).collect();
-    }
-    name.chars().take(NAME_CHARS_MAX - 1).map(clean).chain(['…']).collect()
-}
-
-/// Seconds in the unit that reads best.
-pub(super) fn duration(seconds: f64) -> String {
-    if seconds >= 1.0 || seconds == 0.0 {
-        format!("{seconds:.3} s")
-    } else if seconds >= 1e-3 {
-        format!("{:.2} ms", seconds * 1e3)
-    } else {
-        format!("{:.1} µs", seconds * 1e6)
     }
 }

@@ -19,7 +19,6 @@
 //! | the paper's two phases | `paper.rs` |
 //! | the least stall in the simulator: where the search starts, how it goes on | `timeline/` |
 //! | a step under a plan, event by event | `simulate/` |
-//! | made-up steps, and both planners over many of them | `random.rs`, `comparison.rs` |
 //!
 //! *Where this differs from the paper.* The paper compares sums: bytes that are not selected with the memory,
 //! seconds of all transfers with the seconds of forward. But memory is free only when a write *completes*,
@@ -35,12 +34,10 @@
 //! ([`SIMULATED_TENSORS_MAX`](timeline::SIMULATED_TENSORS_MAX)), however good it is by then.
 
 mod budget;
-pub mod comparison;
 mod explain;
 mod paper;
 mod plan;
 mod profile;
-pub mod random;
 pub mod simulate;
 #[cfg(test)]
 #[cfg(not(loom))]
@@ -73,7 +70,7 @@ pub fn plan(profile: &Profile, budget: u64, planner: Planner) -> Result<Plan> {
         Planner::Timeline => timeline::choose(profile, budget, &mut simulator),
     };
     let places: Vec<Place> = choices.iter().map(|choice| choice.place).collect();
-    let predicted = simulator.run(&places, f64::INFINITY, &mut ()).map_err(|_| {
+    let predicted = simulator.predict(&places).ok_or_else(|| {
         Error::new(Kind::Internal, "a planner made a plan that can't be carried out")
     })?;
     let fetch_order = plan::fetch_order(profile, &places);

@@ -22,7 +22,7 @@ pub(super) fn choose(profile: &Profile, budget: u64, simulator: &mut Simulator) 
     for room in [budget, reserve] {
         let choices = choices(room);
         let places: Vec<Place> = choices.iter().map(|choice| choice.place).collect();
-        if simulator.run(&places, f64::INFINITY, &mut ()).is_ok() {
+        if simulator.predict(&places).is_some() {
             return choices;
         }
     }

@@ -6,8 +6,9 @@ use std::str::FromStr;
 use serde::{Deserialize, Serialize};
 
 use super::profile::{Profile, VERSION};
-use crate::error::{Error, Kind, Result};
+use crate::error::{Error, Result};
 use crate::plan::activations::simulate::Simulator;
+use crate::plan::document::{self, PLAN_AGAIN, stale};
 
 /// Who decides.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
@@ -135,36 +136,36 @@ impl Plan {
         if places.len() != profile.tensors.len() {
             return None;
         }
-        Simulator::new(profile, self.budget).run(&places, f64::INFINITY, &mut ()).ok()
+        Simulator::new(profile, self.budget).predict(&places)
     }
 
     /// Reads a plan and judges it beside the profile it was made from.
     pub fn parse(json: &str, profile: &Profile) -> Result<Self> {
-        let plan: Self = serde_json::from_str(json)
-            .map_err(|error| Error::new(Kind::Corrupt, "this is no plan").caused_by(error))?;
+        let plan: Self = document::read(json, "plan", check_version)?;
         plan.check(profile)?;
         Ok(plan)
+    }
+
+    /// What [`parse`](Self::parse) reads.
+    pub fn to_json(&self) -> Result<String> {
+        document::write(self, "plan")
     }
 
     /// Whether it fits the profile: a plan may come from a file.
     pub fn check(&self, profile: &Profile) -> Result<()> {
         profile.check()?;
-        let wrong = |what: String| {
-            Err(Error::new(Kind::Corrupt, what + "; make the plan again from this profile"))
-        };
-        if self.version != VERSION {
-            return wrong(format!("the plan has version {}, not {VERSION}", self.version));
-        }
+        check_version(self.version)?;
         let (choices, tensors) = (self.choices.len(), profile.tensors.len());
         if choices != tensors {
-            return wrong(format!("the plan is for {choices} tensors, the profile has {tensors}"));
+            let what = format!("the plan is for {choices} tensors, the profile has {tensors}");
+            return Err(stale(&what));
         }
         if self.fetch_order != fetch_order(profile, &self.places()) {
-            return wrong("the plan fetches in another order than the profile needs".into());
+            return Err(stale("the plan fetches in another order than the profile needs"));
         }
         let Prediction { forward_stall, backward_stall, seconds, .. } = self.predicted;
         if ![forward_stall, backward_stall, seconds].iter().all(|each| each.is_finite()) {
-            return wrong("the plan predicts what is no time".into());
+            return Err(stale("the plan predicts what is no time"));
         }
         Ok(())
     }
@@ -173,6 +174,10 @@ impl Plan {
     pub fn places(&self) -> Vec<Place> {
         self.choices.iter().map(|choice| choice.place).collect()
     }
+}
+
+fn check_version(version: u32) -> Result<()> {
+    document::check_version("plan", version, VERSION, PLAN_AGAIN)
 }
 
 /// Offloaded tensors in the order in which backward first needs them; those that it never needs are not

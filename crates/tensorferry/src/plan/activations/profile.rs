@@ -6,16 +6,16 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::error::{Error, Kind, Result};
+use crate::error::Result;
+use crate::plan::document::{self, NUMBER_MAX, corrupt, in_bounds};
 
 /// The version of profiles and plans that this program writes, and the only one that it reads.
 pub const VERSION: u32 = 1;
+const WHAT: &str = "profile of activations";
 /// Tensors of a profile.
 pub const TENSORS_MAX: usize = 1 << 20;
 /// Uses of a profile.
 pub const USES_MAX: usize = 1 << 22;
-/// What a clock or a bandwidth shows lies below this.
-const NUMBER_MAX: f64 = 1e15;
 /// What compute can make of a transfer by waiting for it.
 pub(crate) const SPEEDUP: (f64, f64) = (0.1, 100.0);
 /// Bytes of a tensor, so that no sum overflows.
@@ -126,19 +126,19 @@ impl Tensor {
 impl Profile {
     /// Reads and judges a profile.
     pub fn parse(json: &str) -> Result<Self> {
-        let profile: Self = serde_json::from_str(json).map_err(|error| {
-            Error::new(Kind::Corrupt, "this is no profile of activations").caused_by(error)
-        })?;
+        let profile: Self = document::read(json, WHAT, check_version)?;
         profile.check()?;
         Ok(profile)
     }
 
+    /// What [`parse`](Self::parse) reads.
+    pub fn to_json(&self) -> Result<String> {
+        document::write(self, WHAT)
+    }
+
     /// Whether it holds together: a profile may come from a file.
     pub fn check(&self) -> Result<()> {
-        if self.version != VERSION {
-            let message = format!("the profile has version {}, not {VERSION}", self.version);
-            return Err(corrupt(message + "; profile a step again"));
-        }
+        check_version(self.version)?;
         if self.tensors.len() > TENSORS_MAX || self.uses.len() > USES_MAX {
             let (tensors, uses) = (self.tensors.len(), self.uses.len());
             let bounds = format!("at most {TENSORS_MAX} and {USES_MAX} can be planned");
@@ -255,31 +255,20 @@ impl Codec {
     }
 }
 
-fn corrupt(message: impl Into<String>) -> Error {
-    Error::new(Kind::Corrupt, message)
+fn check_version(version: u32) -> Result<()> {
+    document::check_version("profile", version, VERSION, "profile a step again")
 }
 
 fn seconds(what: &str, value: f64, max: f64) -> Result<()> {
-    if (0.0..=max).contains(&value) {
-        return Ok(());
-    }
-    Err(corrupt(format!("{what} is {value}; it lies between 0 and {max}")))
+    in_bounds(value, (0.0, max), || format!("{what} is {value}"))
 }
 
 fn speed(what: &str, value: f64) -> Result<()> {
-    if (1.0..=NUMBER_MAX).contains(&value) {
-        return Ok(());
-    }
-    Err(corrupt(format!("{what} {value} bytes a second; it lies between 1 and {NUMBER_MAX}")))
+    in_bounds(value, (1.0, NUMBER_MAX), || format!("{what} {value} bytes a second"))
 }
 
 fn speedup(what: &str, value: f64) -> Result<()> {
-    if (SPEEDUP.0..=SPEEDUP.1).contains(&value) {
-        return Ok(());
-    }
-    let (least, most) = SPEEDUP;
-    let message = format!("{what} are {value} times as fast while compute waits");
-    Err(corrupt(format!("{message}; it lies between {least} and {most}")))
+    in_bounds(value, SPEEDUP, || format!("{what} are {value} times as fast while compute waits"))
 }
 
 fn in_order(what: &str, before: f64, at: f64) -> Result<()> {

@@ -1,8 +1,5 @@
-//! Plans beside their promises, and beside the best that can be.
+//! Plans of steps that are known, and what is refused.
 
-use proptest::prelude::*;
-
-use super::random::{Case, case};
 use super::*;
 use crate::plan::activations::simulate::simulate;
 
@@ -45,30 +42,6 @@ fn profile(sizes: &[(u64, u64)]) -> Profile {
     }
 }
 
-/// Seconds of the best plan there is, by trying them all.
-fn best_seconds(profile: &Profile, budget: u64) -> f64 {
-    let forms = |tensor: &Tensor| {
-        let encoded = tensor.is_compressible().then_some(ENCODED);
-        [Place::Keep, RAW].into_iter().chain(encoded).collect::<Vec<_>>()
-    };
-    let forms: Vec<_> = profile.tensors.iter().map(forms).collect();
-    let mut simulator = Simulator::new(profile, budget);
-    let mut best = f64::INFINITY;
-    for number in 0..forms.iter().map(Vec::len).product() {
-        let mut rest: usize = number;
-        let pick = |forms: &Vec<Place>| {
-            let place = forms[rest % forms.len()];
-            rest /= forms.len();
-            place
-        };
-        let places: Vec<_> = forms.iter().map(pick).collect();
-        if let Ok(came) = simulator.run(&places, best, &mut ()) {
-            best = best.min(came.stall());
-        }
-    }
-    best + profile.seconds()
-}
-
 #[test]
 fn a_plan_is_foreseen_with_the_times_of_another_step() {
     let mut profile = profile(&[(8, 8), (8, 8), (8, 8)]);
@@ -81,41 +54,6 @@ fn a_plan_is_foreseen_with_the_times_of_another_step() {
     assert!(slower.backward_stall > plan.predicted.backward_stall);
     profile.tensors.pop();
     assert_eq!(plan.foresee(&profile), None);
-}
-
-#[test]
-fn plans_of_small_steps_take_at_most_a_hundredth_longer_than_the_best_there_is() {
-    for seed in 0..300 {
-        let Case { profile, budget } = case(seed, 2 + seed as usize % 9);
-        let seconds = plan(&profile, budget, Planner::Timeline).unwrap().predicted.seconds;
-        let best = best_seconds(&profile, budget);
-        assert!(seconds <= 1.01 * best, "seed {seed}: {seconds} for {best}");
-    }
-}
-
-#[test]
-fn the_timeline_is_never_worse_than_the_paper_or_than_offloading_everything() {
-    let mut better = 0;
-    for seed in 0..1000 {
-        let Case { profile, budget } = case(seed, 1 + seed as usize % 48);
-        let mut simulator = Simulator::new(&profile, budget);
-        let mut seconds = |places: &[Place]| {
-            simulator.run(places, f64::INFINITY, &mut ()).map(|came| came.seconds).unwrap()
-        };
-        let everything = seconds(&vec![RAW; profile.tensors.len()]);
-        let paper = plan(&profile, budget, Planner::Paper).unwrap().predicted.seconds;
-        let places = timeline::search(
-            &profile,
-            budget,
-            &mut Simulator::new(&profile, budget),
-            timeline::RUNS.0,
-        );
-        let ours = seconds(&places);
-        assert!(ours <= paper + ROUNDING, "seed {seed}: {ours}, {paper}");
-        assert!(ours <= everything + ROUNDING, "seed {seed}: {ours}, everything {everything}");
-        better += usize::from(ours < paper - ROUNDING);
-    }
-    assert!(better > 200, "the timeline was better {better} times only");
 }
 
 #[test]
@@ -291,35 +229,4 @@ fn planners_are_known_by_name() {
     assert_eq!("paper".parse::<Planner>().unwrap(), Planner::Paper);
     let error = "best".parse::<Planner>().unwrap_err().to_string();
     assert_eq!(error, "\"best\" is no planner; choose \"timeline\" or \"paper\"");
-}
-
-#[test]
-fn a_comparison_counts_every_case_once() {
-    let comparison = comparison::compare(5, 3, |_| ()).unwrap();
-    assert_eq!(comparison.worse, 0);
-    assert_eq!(comparison.better + comparison.same, 5);
-    assert!(comparison.timeline.mean_stall_share <= comparison.paper.mean_stall_share);
-    assert!(comparison.to_string().starts_with("5 made-up steps of 2 to 96 tensors, seed 3\n"));
-}
-
-proptest! {
-    #![proptest_config(ProptestConfig::with_cases(48))]
-
-    #[test]
-    fn a_plan_keeps_its_promises_and_comes_back_from_text(
-        seed in any::<u64>(),
-        tensors in 1usize..24,
-        planner in prop::sample::select(Planner::ALL.to_vec()),
-    ) {
-        let Case { profile, budget } = case(seed, tensors);
-        let made = plan(&profile, budget, planner).unwrap();
-        prop_assert_eq!(&made, &plan(&profile, budget, planner).unwrap());
-        prop_assert!(made.predicted.peak_bytes <= budget);
-        let outcome = simulate(&profile, &made.places(), budget).unwrap();
-        prop_assert_eq!(outcome.prediction, made.predicted);
-        let json = serde_json::to_string(&made).unwrap();
-        prop_assert_eq!(Plan::parse(&json, &profile).unwrap(), made);
-        let json = serde_json::to_string(&profile).unwrap();
-        prop_assert_eq!(Profile::parse(&json).unwrap(), profile);
-    }
 }

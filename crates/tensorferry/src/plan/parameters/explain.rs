@@ -4,18 +4,17 @@ use std::fmt::Write;
 
 use super::plan::{Gradient, Mode, Plan, Prediction};
 use super::profile::Profile;
+use crate::plan::text::{self, duration, printable};
 use crate::size::Size;
-
-/// Characters of a name that are shown.
-const NAME_CHARS_MAX: usize = 40;
 
 impl Plan {
     /// What is done with each layer and why, then totals and what is predicted. The profile is the one the
     /// plan was made from.
     pub fn explain(&self, profile: &Profile) -> String {
-        let names: Vec<String> = profile.layers.iter().map(|layer| shown(&layer.name)).collect();
+        let names: Vec<String> =
+            profile.layers.iter().map(|layer| text::name(&layer.name)).collect();
         let width = names.iter().map(|name| name.chars().count()).max().unwrap_or(0).max(5);
-        let mut text = format!("{}\n\n", shown_line(&profile.source));
+        let mut text = format!("{}\n\n", printable(&profile.source));
         let _ = writeln!(text, "{:width$}{:>12}  mode  gradient  why", "layer", "parameters");
         for ((name, layer), choice) in names.iter().zip(&profile.layers).zip(&self.choices) {
             let size = Size(layer.parameter_bytes).to_string();
@@ -71,29 +70,5 @@ impl Plan {
              predicted {step} an iteration: {compute} of compute, waiting {forward} in forward and \
              {backward} in backward, {tail} after it; idle {idle:.1} %\n"
         )
-    }
-}
-
-/// A name without what steers a terminal: it may come from a file.
-fn shown(name: &str) -> String {
-    let clean = |c: char| if c.is_control() { '\u{fffd}' } else { c };
-    if name.chars().count() <= NAME_CHARS_MAX {
-        return name.chars().map(clean).collect();
-    }
-    name.chars().take(NAME_CHARS_MAX - 1).map(clean).chain(['…']).collect()
-}
-
-fn shown_line(text: &str) -> String {
-    text.chars().map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect()
-}
-
-/// Seconds in the unit that reads best.
-pub(super) fn duration(seconds: f64) -> String {
-    if seconds >= 1.0 || seconds == 0.0 {
-        format!("{seconds:.3} s")
-    } else if seconds >= 1e-3 {
-        format!("{:.2} ms", seconds * 1e3)
-    } else {
-        format!("{:.1} µs", seconds * 1e6)
     }
 }

@@ -21,9 +21,6 @@
 //! | the best modes and places of gradients there are | `exact/` |
 //! | which gradients stay, by the paper | `gradients/` |
 //! | an iteration under a plan, in four clocks | `simulate/` |
-//! | every plan there is, for small cases | `exhaustive.rs` |
-//! | made-up iterations, and all planners over many of them | `random.rs`, `comparison.rs` |
-//! | profiles from published shapes and hardware figures | `modelled/` |
 //!
 //! *Where this differs from the paper.* The paper plans forward by itself, takes it that direct access leaves
 //! the link to copies, and knows no memory limit but that of gradients. Here one simulated iteration counts:
@@ -35,16 +32,12 @@
 //! the best it may be.
 
 mod budget;
-pub mod comparison;
 pub mod exact;
-pub mod exhaustive;
 mod explain;
 pub mod gradients;
-pub mod modelled;
 mod paper;
 mod plan;
 mod profile;
-pub mod random;
 mod reads;
 pub mod simulate;
 #[cfg(test)]

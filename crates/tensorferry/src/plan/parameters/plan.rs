@@ -6,7 +6,8 @@ use std::str::FromStr;
 use serde::{Deserialize, Serialize};
 
 use super::profile::{Profile, VERSION};
-use crate::error::{Error, Kind, Result};
+use crate::error::{Error, Result};
+use crate::plan::document::{self, PLAN_AGAIN, stale};
 
 /// Who decides.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
@@ -175,38 +176,39 @@ impl Prediction {
 impl Plan {
     /// Reads a plan and judges it beside the profile it was made from.
     pub fn parse(json: &str, profile: &Profile) -> Result<Self> {
-        let plan: Self = serde_json::from_str(json)
-            .map_err(|error| Error::new(Kind::Corrupt, "this is no plan").caused_by(error))?;
+        let plan: Self = document::read(json, "plan", check_version)?;
         plan.check(profile)?;
         Ok(plan)
+    }
+
+    /// What [`parse`](Self::parse) reads.
+    pub fn to_json(&self) -> Result<String> {
+        document::write(self, "plan")
     }
 
     /// Whether it fits the profile: a plan may come from a file.
     pub fn check(&self, profile: &Profile) -> Result<()> {
         profile.check()?;
-        let wrong = |what: String| {
-            Err(Error::new(Kind::Corrupt, what + "; make the plan again from this profile"))
-        };
-        if self.version != VERSION {
-            return wrong(format!("the plan has version {}, not {VERSION}", self.version));
-        }
+        check_version(self.version)?;
         let (choices, layers) = (self.choices.len(), profile.layers.len());
         if choices != layers {
-            return wrong(format!("the plan is for {choices} layers, the profile has {layers}"));
+            let what = format!("the plan is for {choices} layers, the profile has {layers}");
+            return Err(stale(&what));
         }
         let mut both = self.choices.iter().zip(&profile.layers);
         let differs = |(choice, layer): (&Choice, &super::Layer)| {
             (choice.gradient == Gradient::None) != (layer.gradient_bytes == 0)
         };
         if let Some(layer) = both.position(differs) {
-            return wrong(format!("layer {layer} has a gradient in one and none in the other"));
+            let what = format!("layer {layer} has a gradient in one and none in the other");
+            return Err(stale(&what));
         }
         if self.copy_order != copy_order(profile, &self.modes()) {
-            return wrong("the plan copies in another order than the layers are needed".into());
+            return Err(stale("the plan copies in another order than the layers are needed"));
         }
         let Prediction { seconds, compute_seconds, .. } = self.predicted;
         if ![seconds, compute_seconds].iter().all(|each| each.is_finite()) {
-            return wrong("the plan predicts what is no time".into());
+            return Err(stale("the plan predicts what is no time"));
         }
         Ok(())
     }
@@ -220,6 +222,10 @@ impl Plan {
     pub fn gradients(&self) -> Vec<Gradient> {
         self.choices.iter().map(|choice| choice.gradient).collect()
     }
+}
+
+fn check_version(version: u32) -> Result<()> {
+    document::check_version("plan", version, VERSION, PLAN_AGAIN)
 }
 
 /// Layers that are copied in the order of need: first for forward, then for backward.

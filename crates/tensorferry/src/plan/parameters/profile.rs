@@ -7,14 +7,14 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::error::{Error, Kind, Result};
+use crate::error::{Error, Result};
+use crate::plan::document::{self, NUMBER_MAX, corrupt, in_bounds};
 
 /// The version of profiles and plans that this program writes, and the only one that it reads.
 pub const VERSION: u32 = 1;
+const WHAT: &str = "profile of parameters";
 /// Layers of a profile.
 pub const LAYERS_MAX: usize = 1 << 16;
-/// What a clock or a bandwidth shows lies below this.
-const NUMBER_MAX: f64 = 1e15;
 /// Bytes of a layer, so that no sum overflows.
 const BYTES_MAX: u64 = 1 << 46;
 /// A kernel that uses the link worse than this is a typing mistake.
@@ -98,19 +98,19 @@ pub struct Direction {
 impl Profile {
     /// Reads and judges a profile.
     pub fn parse(json: &str) -> Result<Self> {
-        let profile: Self = serde_json::from_str(json).map_err(|error| {
-            Error::new(Kind::Corrupt, "this is no profile of parameters").caused_by(error)
-        })?;
+        let profile: Self = document::read(json, WHAT, check_version)?;
         profile.check()?;
         Ok(profile)
     }
 
+    /// What [`parse`](Self::parse) reads.
+    pub fn to_json(&self) -> Result<String> {
+        document::write(self, WHAT)
+    }
+
     /// Whether it holds together: a profile may come from a file.
     pub fn check(&self) -> Result<()> {
-        if self.version != VERSION {
-            let message = format!("the profile has version {}, not {VERSION}", self.version);
-            return Err(corrupt(message + "; profile an iteration again"));
-        }
+        check_version(self.version)?;
         if self.layers.len() > LAYERS_MAX {
             let layers = self.layers.len();
             return Err(corrupt(format!("{layers} layers: at most {LAYERS_MAX} can be planned")));
@@ -164,11 +164,9 @@ impl Direction {
     }
 
     fn check(&self, what: &str) -> Result<()> {
-        if !(1.0..=NUMBER_MAX).contains(&self.bytes_per_second) {
-            let speed = self.bytes_per_second;
-            let bounds = format!("it lies between 1 and {NUMBER_MAX}");
-            return Err(corrupt(format!("the link {what} moves {speed} bytes a second; {bounds}")));
-        }
+        let speed = self.bytes_per_second;
+        let said = || format!("the link {what} moves {speed} bytes a second");
+        in_bounds(speed, (1.0, NUMBER_MAX), said)?;
         seconds(&format!("the latency {what}"), self.latency_seconds)
     }
 }
@@ -177,11 +175,8 @@ impl Link {
     fn check(&self) -> Result<()> {
         self.inwards.check("inwards")?;
         self.outwards.check("outwards")?;
-        if (1.0..=SLOWDOWN_MAX).contains(&self.direct_slowdown) {
-            return Ok(());
-        }
         let slowdown = self.direct_slowdown;
-        Err(corrupt(format!("direct_slowdown is {slowdown}; it lies between 1 and {SLOWDOWN_MAX}")))
+        in_bounds(slowdown, (1.0, SLOWDOWN_MAX), || format!("direct_slowdown is {slowdown}"))
     }
 }
 
@@ -218,8 +213,8 @@ impl Layer {
     }
 }
 
-fn corrupt(message: impl Into<String>) -> Error {
-    Error::new(Kind::Corrupt, message)
+fn check_version(version: u32) -> Result<()> {
+    document::check_version("profile", version, VERSION, "profile an iteration again")
 }
 
 fn bytes(what: &str, value: u64) -> Result<()> {
@@ -230,8 +225,5 @@ fn bytes(what: &str, value: u64) -> Result<()> {
 }
 
 fn seconds(what: &str, value: f64) -> Result<()> {
-    if (0.0..=NUMBER_MAX).contains(&value) {
-        return Ok(());
-    }
-    Err(corrupt(format!("{what} takes {value} s; it lies between 0 and {NUMBER_MAX}")))
+    in_bounds(value, (0.0, NUMBER_MAX), || format!("{what} takes {value} s"))
 }

@@ -1,8 +1,8 @@
 //! Why each layer has its mode: what the iteration would come to if it alone had another.
 
-use super::explain::duration;
 use super::plan::{Mode, Planner};
 use crate::plan::parameters::simulate::Simulator;
+use crate::plan::text::duration;
 
 /// Steps of simulated layers that are spent on reasons; of the layers beyond, it is only said who decided.
 const STEPS_MAX: usize = 1 << 17;

@@ -9,7 +9,8 @@ use super::source::{self, Named, Token};
 const PATHS: [&str; 5] = ["checkpoint", "data", "pool", "activations", "parameters"];
 
 /// What `plan` may use of the crate: plain data and errors.
-const PURE: [&str; 8] = ["plan", "error", "size", "dtype", "Error", "Kind", "Result", "Size"];
+const PURE: [&str; 9] =
+    ["plan", "error", "random", "size", "dtype", "Error", "Kind", "Result", "Size"];
 /// What `plan` may not use of the standard library: it does I/O, waits or reads a clock.
 const IMPURE_STD: [&[&str]; 17] = [
     &["fs"],
@@ -48,6 +49,8 @@ const UNSAFE_ALLOWED: [&str; 7] = [
 const FOREIGN: [&str; 6] = ["pyo3", "numpy", "dlpark", "torch", "torch-sys", "tch"];
 
 const CORE: &str = "crates/tensorferry/src/";
+/// What plans are held against is as pure as they are.
+const SIMULATE: &str = "crates/tensorferry-simulate/src/";
 
 /// A broken rule, at its place.
 #[derive(Debug, PartialEq, Eq)]
@@ -96,6 +99,14 @@ impl Exports {
 pub fn check(file: &str, text: &str, exports: &Exports) -> Vec<Violation> {
     let tokens = source::tokens(text);
     let mut found = check_unsafe(file, &tokens);
+    if file.starts_with(SIMULATE) {
+        let outside = |named: &Named| !matches!(&*named.segments[0], "crate" | "self" | "super");
+        for named in source::paths(&tokens).iter().filter(|named| outside(named)) {
+            let broken = check_pure("the simulator", &named.segments);
+            found.extend(broken.map(|(what, instead)| violation(file, named.line, what, instead)));
+        }
+        found.extend(check_macros("the simulator", file, &tokens));
+    }
     let Some(inner) = file.strip_prefix(CORE).filter(|inner| *inner != "lib.rs") else {
         return found;
     };
@@ -103,12 +114,12 @@ pub fn check(file: &str, text: &str, exports: &Exports) -> Vec<Violation> {
     for named in source::paths(&tokens) {
         let absolute = absolute(&named, &module);
         let broken = check_import(&module, &absolute, exports);
-        let broken =
-            broken.or_else(|| (module[0] == "plan").then(|| check_pure(&absolute)).flatten());
+        let broken = broken
+            .or_else(|| (module[0] == "plan").then(|| check_pure("`plan`", &absolute)).flatten());
         found.extend(broken.map(|(what, instead)| violation(file, named.line, what, instead)));
     }
     if module[0] == "plan" {
-        found.extend(check_macros(file, &tokens));
+        found.extend(check_macros("`plan`", file, &tokens));
     }
     found
 }
@@ -164,9 +175,9 @@ fn check_import(module: &[String], absolute: &[String], exports: &Exports) -> Op
     })
 }
 
-fn check_pure(absolute: &[String]) -> Option<Broken> {
+fn check_pure(who: &str, absolute: &[String]) -> Option<Broken> {
     const INSTEAD: &str =
-        "`plan` is pure: measure in a profile, carry out in an engine, and pass plain data";
+        "plans are pure: measure in a profile, carry out in an engine, and pass plain data";
     let shown = absolute.join("::");
     let names: Vec<&str> = absolute.iter().map(String::as_str).collect();
     let impure = match names.as_slice() {
@@ -177,16 +188,16 @@ fn check_pure(absolute: &[String]) -> Option<Broken> {
         [first, _, ..] => IMPURE_CRATES.contains(first),
         _ => false,
     };
-    impure.then(|| (format!("`plan` imports `{shown}`"), INSTEAD))
+    impure.then(|| (format!("{who} imports `{shown}`"), INSTEAD))
 }
 
-fn check_macros(file: &str, tokens: &[Token]) -> Vec<Violation> {
+fn check_macros(who: &str, file: &str, tokens: &[Token]) -> Vec<Violation> {
     let called = tokens.windows(2).filter(|pair| pair[1].text == "!");
     let printing = called.filter(|pair| IMPURE_MACROS.contains(&pair[0].text.as_str()));
     printing
         .map(|pair| {
-            let what = format!("`plan` prints with `{}!`", pair[0].text);
-            violation(file, pair[0].line, what, "`plan` is pure: return what should be shown")
+            let what = format!("{who} prints with `{}!`", pair[0].text);
+            violation(file, pair[0].line, what, "plans are pure: return what should be shown")
         })
         .collect()
 }
@@ -340,11 +351,7 @@ mod tests {
             caught("plan/mod.rs", &format!("fn f() {{ let x = {import}; }}"), &what);
         }
         let grouped = "use std::{time::{Duration, Instant}};";
-        caught(
-            "plan/data/eviction/simulate/replay.rs",
-            grouped,
-            "`plan` imports `std::time::Instant`",
-        );
+        caught("plan/data/eviction/shelf.rs", grouped, "`plan` imports `std::time::Instant`");
         caught("plan/mod.rs", "use super::io::File;", "`plan` imports `crate::io::File`");
         caught("plan/mod.rs", "fn f() { println!(\"{}\", 1) }", "`plan` prints with `println!`");
         caught("plan.rs", "use crate::data;", "the ground `plan` imports the path `data`");
@@ -366,6 +373,23 @@ mod tests {
         );
         passes("plan/checkpoint.rs", "mod tests { use super::*; use proptest::prelude::*; }");
         passes("io/threads.rs", "use std::{fs, thread, time::Instant};");
+    }
+
+    #[test]
+    fn a_simulator_that_does_io_waits_or_reads_a_clock_is_caught() {
+        let said = |text: &str| {
+            let found =
+                check(&format!("{SIMULATE}data/eviction/replay.rs"), text, &Exports::default());
+            found.into_iter().map(|violation| violation.what).collect::<Vec<_>>()
+        };
+        for import in ["std::fs::File", "std::time::Instant", "tensorferry::io", "rustix::fs"] {
+            let what = format!("the simulator imports `{import}`");
+            assert_eq!(said(&format!("use {import};")), [what]);
+        }
+        assert_eq!(said("fn f() { println!() }"), ["the simulator prints with `println!`"]);
+        let plain = "use tensorferry::{Error, Size, plan::data::eviction::Shelf, random::SplitMix64}; \
+                     use std::time::Duration; use super::io::Clock; use crate::data; use self::thread;";
+        assert_eq!(said(plain), [""; 0]);
     }
 
     #[test]

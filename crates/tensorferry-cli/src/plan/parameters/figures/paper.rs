@@ -2,7 +2,7 @@
 
 use tensorferry::Result;
 use tensorferry::plan::parameters::Prediction;
-use tensorferry::plan::parameters::modelled;
+use tensorferry_simulate::parameters::modelled;
 
 use super::system::{Setup, System};
 use super::{Compared, Figure};

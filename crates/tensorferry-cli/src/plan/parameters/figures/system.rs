@@ -1,11 +1,11 @@
 //! How one system trains one network.
 
 use tensorferry::Result;
-use tensorferry::plan::parameters::modelled::{self, Hardware, Shape};
 use tensorferry::plan::parameters::simulate::simulate;
 use tensorferry::plan::parameters::{
     Mode, Planner, Prediction, Profile, minimum_budget, places, plan,
 };
+use tensorferry_simulate::parameters::modelled::{self, Hardware, Shape};
 
 /// Who trains.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -41,14 +41,12 @@ mod course;
 mod run;
 #[cfg(test)]
 #[cfg(not(loom))]
-mod stepped;
-#[cfg(test)]
-#[cfg(not(loom))]
 mod tests;
 mod timeline;
 
 pub use course::{Course, Event, Step};
-pub(in crate::plan) use run::{Simulator, Stuck};
+pub use run::Simulator;
+pub(in crate::plan) use run::Stuck;
 use serde::Serialize;
 pub use timeline::{Doing, Span, Timeline};
 

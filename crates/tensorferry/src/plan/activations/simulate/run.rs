@@ -18,7 +18,7 @@ pub(in crate::plan) enum Stuck {
 
 /// Runs of one profile under one budget: what they share is made once, and memory is used again.
 #[derive(Debug, Clone)]
-pub(in crate::plan) struct Simulator {
+pub struct Simulator {
     course: Course,
     costs: Vec<Cost>,
     /// Where each tensor stands in the order of first uses; nowhere if it is never used.
@@ -54,7 +54,7 @@ enum State {
 
 impl Simulator {
     /// For a profile that holds together.
-    pub(in crate::plan) fn new(profile: &Profile, budget: u64) -> Self {
+    pub fn new(profile: &Profile, budget: u64) -> Self {
         let course = Course::new(profile);
         let count = profile.tensors.len();
         let mut ranks = vec![None; count];
@@ -73,7 +73,12 @@ impl Simulator {
         }
     }
 
-    /// One step with these places, one for each tensor. Ends early once compute has waited for longer than
+    /// What a step comes to with these places, one for each tensor; nothing if it can't be carried out.
+    pub fn predict(&mut self, places: &[Place]) -> Option<Prediction> {
+        self.run(places, f64::INFINITY, &mut ()).ok()
+    }
+
+    /// The same, told to whoever watches. Ends early once compute has waited for longer than
     /// `stall_max`.
     pub(in crate::plan) fn run<W: Watch>(
         &mut self,

@@ -1,10 +1,8 @@
-//! The simulator beside the rules, and beside its judge.
-
-use proptest::prelude::*;
+//! The simulator beside the rules.
 
 use super::*;
 use crate::error::Kind;
-use crate::plan::activations::{Codec, Disk, Tensor, Use, VERSION, minimum_budget};
+use crate::plan::activations::{Codec, Disk, Tensor, Use, VERSION};
 
 const RAW: Place = Place::Offload { encoded: false };
 const ENCODED: Place = Place::Offload { encoded: true };
@@ -144,112 +142,4 @@ fn a_plan_that_keeps_too_much_is_an_error_that_names_who_has_no_room() {
     );
     let error = simulate(&profile, &[RAW], 9).unwrap_err().to_string();
     assert_eq!(error, "1 places for 2 tensors; give one for each");
-}
-
-fn places(count: usize) -> impl Strategy<Value = Vec<Place>> {
-    prop::collection::vec(prop::sample::select(vec![Place::Keep, RAW, ENCODED]), count)
-}
-
-prop_compose! {
-    /// Whole bytes and seconds, so that both simulators are exact.
-    fn whole_profiles()(
-        sizes in prop::collection::vec((1u64..10, 1u64..10, 0u32..20), 1..8),
-        uses in prop::collection::vec((0usize..8, 0u32..20, 0u32..6), 0..14),
-        (fixed, slow_codec) in (0u32..3, any::<bool>()),
-        (writes, reads) in (0u8..3, 0u8..3),
-    ) -> Profile {
-        let mut tensors: Vec<_> = sizes
-            .iter()
-            .map(|(bytes, encoded, at)| Tensor {
-                encoded_bytes: (*encoded).min(*bytes),
-                ..tensor(*bytes, f64::from(*at))
-            })
-            .collect();
-        tensors.sort_by(|a, b| a.saved_at.total_cmp(&b.saved_at));
-        let mut uses: Vec<_> = uses
-            .iter()
-            .map(|(which, at, long)| {
-                use_(which % tensors.len(), f64::from(*at), f64::from((at + long).min(20)))
-            })
-            .collect();
-        uses.sort_by(|a, b| a.at.total_cmp(&b.at));
-        let mut profile = profile(tensors, uses);
-        (profile.forward_seconds, profile.backward_seconds) = (20.0, 20.0);
-        profile.disk.seconds_per_transfer = f64::from(fixed);
-        // Powers of two, so that their parts of seconds are exact too.
-        profile.disk.awaited_write_speedup = f64::from(1u8 << writes);
-        profile.disk.awaited_read_speedup = f64::from(1u8 << reads);
-        if slow_codec {
-            profile.codec = Codec { encode_bytes_per_second: 1.0, decode_bytes_per_second: 1.0 };
-        }
-        profile
-    }
-}
-
-prop_compose! {
-    fn whole_cases()(profile in whole_profiles())(
-        places in places(profile.tensors.len()),
-        slack in 0u64..20,
-        profile in Just(profile),
-    ) -> (Profile, Vec<Place>, u64) {
-        let budget = minimum_budget(&profile) + slack;
-        (profile, places, budget)
-    }
-}
-
-proptest! {
-    #![proptest_config(ProptestConfig::with_cases(4000))]
-
-    #[test]
-    fn second_by_second_comes_to_the_same((profile, places, budget) in whole_cases()) {
-        let quick = simulate(&profile, &places, budget).ok().map(|outcome| outcome.prediction);
-        prop_assert_eq!(quick, stepped::simulate(&profile, &places, budget));
-    }
-}
-
-proptest! {
-    #[test]
-    fn the_minimum_budget_is_enough_to_offload_everything_and_one_less_is_not(
-        profile in whole_profiles(),
-        encoded in any::<bool>(),
-    ) {
-        let places = vec![Place::Offload { encoded }; profile.tensors.len()];
-        let minimum = minimum_budget(&profile);
-        prop_assert!(simulate(&profile, &places, minimum).is_ok());
-        prop_assert!(simulate(&profile, &places, minimum - 1).is_err());
-    }
-
-    #[test]
-    fn memory_stays_within_the_budget_and_time_is_accounted_for(
-        (profile, places, budget) in whole_cases(),
-    ) {
-        let Ok(Outcome { prediction, timeline }) = simulate(&profile, &places, budget) else {
-            return Ok(());
-        };
-        let most = timeline.memory.iter().map(|(_, bytes)| *bytes).max().unwrap_or(0);
-        prop_assert!(prediction.peak_bytes <= budget);
-        prop_assert!(most <= prediction.peak_bytes);
-        let lane = |disk: bool| {
-            let mut spans: Vec<_> =
-                timeline.spans.iter().filter(|span| span.doing.is_transfer() == disk).collect();
-            spans.sort_by(|a, b| a.from.total_cmp(&b.from));
-            spans
-        };
-        for disk in [false, true] {
-            prop_assert!(lane(disk).windows(2).all(|pair| pair[0].until <= pair[1].from));
-        }
-        let computed: f64 = lane(false).iter().map(|span| span.until - span.from).sum();
-        prop_assert!((computed - prediction.seconds).abs() < 1e-9);
-        let moved = |read: bool| -> u64 {
-            let tensor = |span: &&Span| match span.doing {
-                Doing::Write(tensor) if !read => Some(tensor),
-                Doing::Read(tensor) if read => Some(tensor),
-                _ => None,
-            };
-            let bytes = |id: usize| profile.tensors[id].stored_bytes(places[id].is_encoded());
-            lane(true).iter().filter_map(tensor).map(bytes).sum()
-        };
-        prop_assert_eq!(moved(false), prediction.written_bytes);
-        prop_assert_eq!(moved(true), prediction.read_bytes);
-    }
 }

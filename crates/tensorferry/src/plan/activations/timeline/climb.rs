@@ -2,10 +2,10 @@
 
 use super::super::plan::Place;
 use super::super::profile::Profile;
-use super::super::random::Chance;
 use super::forms;
 use super::score::Score;
 use crate::plan::activations::simulate::Simulator;
+use crate::random::SplitMix64;
 
 /// Tensors that are moved at random when nothing makes the plan better.
 const SHAKEN_MAX: usize = 6;
@@ -20,7 +20,7 @@ pub(super) struct Climb<'a> {
     /// For each tensor: how it may be offloaded.
     forms: Vec<Vec<Place>>,
     runs_left: usize,
-    chance: Chance,
+    random: SplitMix64,
 }
 
 /// A plan and what it comes to.
@@ -33,7 +33,7 @@ struct Point {
 impl<'a> Climb<'a> {
     pub(super) fn new(profile: &'a Profile, simulator: &'a mut Simulator, runs: usize) -> Self {
         let forms = (0..profile.tensors.len()).map(|tensor| forms(profile, tensor)).collect();
-        Self { profile, simulator, forms, runs_left: runs, chance: Chance::new(SEED) }
+        Self { profile, simulator, forms, runs_left: runs, random: SplitMix64::new(SEED) }
     }
 
     /// The best that is found from there. Every start is tried, so none is better.
@@ -71,7 +71,7 @@ impl<'a> Climb<'a> {
     /// Each tensor elsewhere, by itself; whether any made the plan better.
     fn move_any(&mut self, point: &mut Point) -> bool {
         let count = point.places.len();
-        let first = self.chance.below(count);
+        let first = self.random.place(count);
         let mut is_better = false;
         for tensor in (0..count).map(|at| (first + at) % count) {
             for place in self.elsewhere(tensor, point.places[tensor]) {
@@ -89,7 +89,7 @@ impl<'a> Climb<'a> {
     /// Pairs of tensors at each distance, kept for one another, until a distance made the plan better.
     fn exchange_any(&mut self, point: &mut Point) -> bool {
         let count = point.places.len();
-        let (first, nearest) = (self.chance.below(count), self.chance.below(count));
+        let (first, nearest) = (self.random.place(count), self.random.place(count));
         for distance in (0..count).map(|at| (nearest + at) % count) {
             let mut is_better = false;
             for tensor in (0..count).map(|at| (first + at) % count) {
@@ -130,10 +130,10 @@ impl<'a> Climb<'a> {
     fn shaken(&mut self, best: &Point) -> Point {
         let mut point = best.clone();
         let count = point.places.len();
-        for _ in 0..2 + self.chance.below(SHAKEN_MAX - 1) {
-            let tensor = self.chance.below(count);
+        for _ in 0..2 + self.random.place(SHAKEN_MAX - 1) {
+            let tensor = self.random.place(count);
             let elsewhere = self.elsewhere(tensor, point.places[tensor]);
-            point.places[tensor] = elsewhere[self.chance.below(elsewhere.len())];
+            point.places[tensor] = elsewhere[self.random.place(elsewhere.len())];
         }
         point.score = self.score(&point.places, Score::WORST);
         point

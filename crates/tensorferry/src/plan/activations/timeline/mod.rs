@@ -32,11 +32,17 @@ pub const WHYS_MAX: usize = 512;
 /// The best choices found, with their reasons. The budget is at least the minimum.
 pub(super) fn choose(profile: &Profile, budget: u64, simulator: &mut Simulator) -> Vec<Choice> {
     let affordable = SIMULATED_TENSORS_MAX / profile.tensors.len().max(1);
-    let places = search(profile, budget, simulator, affordable.clamp(RUNS.0, RUNS.1));
+    let places = search_with(profile, budget, simulator, affordable.clamp(RUNS.0, RUNS.1));
     why::explain(profile, &places, simulator, (affordable / 8).min(WHYS_MAX))
 }
 
-pub(super) fn search(
+/// The best places found within so many simulated steps: how good a quicker plan is. The profile must hold together,
+/// the budget be at least the [least](super::minimum_budget).
+pub fn search(profile: &Profile, budget: u64, runs: usize) -> Vec<Place> {
+    search_with(profile, budget, &mut Simulator::new(profile, budget), runs)
+}
+
+fn search_with(
     profile: &Profile,
     budget: u64,
     simulator: &mut Simulator,

@@ -1,10 +1,10 @@
 //! Why each tensor is where it is: what the step would come to if it alone were elsewhere.
 
-use super::super::explain::duration;
 use super::super::plan::{Choice, Place, Prediction};
 use super::super::profile::Profile;
 use super::form;
 use crate::plan::activations::simulate::Simulator;
+use crate::plan::text::duration;
 
 /// The reasons; the first `tried` tensors are tried elsewhere.
 pub(super) fn explain(
@@ -14,7 +14,7 @@ pub(super) fn explain(
     tried: usize,
 ) -> Vec<Choice> {
     let all_fits = !places.iter().any(|place| place.is_offloaded());
-    let came = simulator.run(places, f64::INFINITY, &mut ()).unwrap_or_default();
+    let came = simulator.predict(places).unwrap_or_default();
     let mut other = places.to_vec();
     let mut choice = |(tensor, place): (usize, &Place)| {
         let why = if all_fits {
@@ -24,7 +24,7 @@ pub(super) fn explain(
         } else {
             let elsewhere = if place.is_offloaded() { Place::Keep } else { form(profile, tensor) };
             other[tensor] = elsewhere;
-            let instead = simulator.run(&other, f64::INFINITY, &mut ()).ok();
+            let instead = simulator.predict(&other);
             other[tensor] = *place;
             reason(*place, &came, instead.as_ref())
         };

@@ -1,8 +1,8 @@
 //! Which samples one node keeps near.
 //!
 //! A [`Shelf`] is one bounded tier of one node: it knows which samples are there, how large they are and
-//! which of them has to go first. It holds no bytes, so that the running loader and the simulator use
-//! the same one. A sample is in one of two states, *kept* or *not kept*:
+//! which of them has to go first. It holds no bytes, so that the running loader and a simulator of a cluster
+//! use the same one. A sample is in one of two states, *kept* or *not kept*:
 //!
 //! ```text
 //!                 admit: there is room, or what is worth less goes
@@ -51,14 +51,12 @@
 //! | the state machine | `shelf.rs` |
 //! | who goes first | `queue.rs` |
 //! | next uses, from orders of coming epochs | `future.rs` |
-//! | the caches of a cluster, over a run of some epochs | `simulate/` |
 
 mod future;
 mod moment;
 mod policy;
 mod queue;
 mod shelf;
-pub mod simulate;
 #[cfg(test)]
 #[cfg(not(loom))]
 mod tests;

@@ -21,8 +21,6 @@
 //! | how many load for whom: the paper's algorithm 1, and the fairest share | `load.rs` |
 //! | the paper's parts put together | `paper.rs` |
 //! | what the loader calls: even shares, or what was measured | `split.rs` |
-//! | for tests: every split of a small machine, as the judge | `exhaustive.rs` |
-//! | for tests: loaders, preparers and consumers, event by event | `simulate/` |
 //!
 //! *Where this differs from the paper.* It adds the seconds of loading and preparing and compares them
 //! with training. In a pipeline the two overlap: a consumer waits for the slower of them, and the sum
@@ -37,22 +35,13 @@
 //! *Bounds.* A model has at most [`POINTS_MAX`](model::POINTS_MAX) points, a portfolio 64 models. A split
 //! of `n` threads among `m` consumers takes on the order of `n² m` steps.
 
-#[cfg(test)]
-#[cfg(not(loom))]
-mod exhaustive;
 pub mod forecast;
 pub mod load;
 pub mod model;
 pub mod paper;
 pub mod portfolio;
 pub mod prepare;
-#[cfg(test)]
-#[cfg(not(loom))]
-mod simulate;
 mod split;
-#[cfg(test)]
-#[cfg(not(loom))]
-mod tests;
 
 pub use model::Model;
 pub use portfolio::Portfolio;

@@ -8,7 +8,7 @@ use crate::error::{Error, Kind, Result};
 
 use super::model::Model;
 
-/// What one kind of work costs here. Kept as JSON, so that the next run starts from it.
+/// What one kind of work costs here. As JSON it can be kept for the next run.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(try_from = "BTreeMap<u8, Model>", into = "BTreeMap<u8, Model>")]
 pub struct Portfolio {

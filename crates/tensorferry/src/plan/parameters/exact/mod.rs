@@ -48,9 +48,11 @@ pub(super) struct Problem {
 
 /// A choice for each layer, and the seconds that it comes to.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) struct Decided {
-    pub(super) choices: Vec<(Mode, Gradient)>,
-    pub(super) seconds: f64,
+pub struct Decided {
+    /// The mode and the gradient's place of each layer.
+    pub choices: Vec<(Mode, Gradient)>,
+    /// Of the iteration.
+    pub seconds: f64,
 }
 
 /// The best that was found within `budget` bytes, which are enough for the work, and by how many seconds any
@@ -59,8 +61,9 @@ pub(super) fn choose(profile: &Profile, budget: u64, gradient_reserve: u64) -> (
     choose_within(profile, budget, gradient_reserve, search::width(profile.layers.len()))
 }
 
-/// The same with so many states of a layer.
-pub(super) fn choose_within(
+/// The same for a search of at most `width` states of a layer, one at least: how good a quicker plan is, and what its
+/// gap is worth. The profile must hold together.
+pub fn choose_within(
     profile: &Profile,
     budget: u64,
     gradient_reserve: u64,

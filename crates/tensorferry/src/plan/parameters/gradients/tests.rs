@@ -1,7 +1,7 @@
 //! The choice beside all that can be.
 
 use super::*;
-use crate::plan::activations::random::Chance;
+use crate::random::SplitMix64;
 
 fn total(items: &[Item], chosen: &[bool]) -> (u64, f64) {
     let those = items.iter().zip(chosen).filter(|(_, chosen)| **chosen);
@@ -18,15 +18,15 @@ fn best_seconds(items: &[Item], reserve: u64) -> f64 {
     seconds.fold(0.0, f64::max)
 }
 
-fn items(chance: &mut Chance, count: usize) -> Vec<Item> {
-    let sizes = chance.below(3);
+fn items(random: &mut SplitMix64, count: usize) -> Vec<Item> {
+    let sizes = random.below(3);
     let item = |_| {
         let bytes = match sizes {
-            0 => 1 + chance.below(8) as u64,
-            1 => chance.below(4) as u64 * 1000,
-            _ => chance.factor(1e3, 1e9) as u64,
+            0 => 1 + random.below(8),
+            1 => random.below(4) * 1000,
+            _ => random.factor(1e3, 1e9) as u64,
         };
-        let seconds = if chance.likely(0.1) { 0.0 } else { bytes as f64 * chance.unit() };
+        let seconds = if random.likely(0.1) { 0.0 } else { bytes as f64 * random.unit() };
         Item { bytes, seconds }
     };
     (0..count).map(item).collect()
@@ -35,11 +35,11 @@ fn items(chance: &mut Chance, count: usize) -> Vec<Item> {
 #[test]
 fn the_choice_saves_as_much_as_the_best_of_all() {
     for seed in 0..4000 {
-        let mut chance = Chance::new(seed);
-        let count = chance.below(13);
-        let items = items(&mut chance, count);
+        let mut random = SplitMix64::new(seed);
+        let count = random.place(13);
+        let items = items(&mut random, count);
         let everything: u64 = items.iter().map(|item| item.bytes).sum();
-        let reserve = (everything as f64 * chance.unit()) as u64;
+        let reserve = (everything as f64 * random.unit()) as u64;
         let (bytes, seconds) = total(&items, &choose(&items, reserve));
         assert!(bytes <= reserve, "seed {seed}");
         let best = best_seconds(&items, reserve);
@@ -50,8 +50,8 @@ fn the_choice_saves_as_much_as_the_best_of_all() {
 #[test]
 fn a_thousand_layers_are_as_good_as_a_table_of_bytes_says() {
     for seed in 0..6 {
-        let mut chance = Chance::new(seed);
-        let item = |_| Item { bytes: 1 + chance.below(40) as u64, seconds: chance.unit() };
+        let mut random = SplitMix64::new(seed);
+        let item = |_| Item { bytes: 1 + random.below(40), seconds: random.unit() };
         let items: Vec<Item> = (0..1000).map(item).collect();
         let reserve = 5000;
         // The paper's table.

@@ -36,15 +36,12 @@ mod costs;
 mod run;
 #[cfg(test)]
 #[cfg(not(loom))]
-mod stepped;
-#[cfg(test)]
-#[cfg(not(loom))]
 mod tests;
 mod timeline;
 
 pub(in crate::plan) use clocks::Clocks;
 pub(in crate::plan) use costs::{Cost, Leaving, Variants};
-pub(in crate::plan) use run::Simulator;
+pub use run::Simulator;
 use serde::Serialize;
 pub use timeline::{Doing, Lane, Span, Timeline};
 

@@ -7,7 +7,7 @@ use crate::plan::parameters::{Gradient, Mode, Prediction, Profile, kept_bytes};
 
 /// Runs plans of one profile whose gradients have their places.
 #[derive(Debug)]
-pub(in crate::plan) struct Simulator<'a> {
+pub struct Simulator<'a> {
     profile: &'a Profile,
     costs: Vec<Cost>,
     /// Work, and the gradients that stay.
@@ -15,7 +15,8 @@ pub(in crate::plan) struct Simulator<'a> {
 }
 
 impl<'a> Simulator<'a> {
-    pub(in crate::plan) fn new(profile: &'a Profile, gradients: &[Gradient]) -> Self {
+    /// For a profile that holds together, with a place for each gradient.
+    pub fn new(profile: &'a Profile, gradients: &[Gradient]) -> Self {
         let resident_bytes = profile.work_bytes + kept_bytes(profile, gradients);
         Self { profile, costs: Cost::of(profile, gradients), resident_bytes }
     }
@@ -30,13 +31,13 @@ impl<'a> Simulator<'a> {
     }
 
     /// Bytes on the device.
-    pub(in crate::plan) fn device_bytes(&self, modes: &[Mode]) -> u64 {
+    pub fn device_bytes(&self, modes: &[Mode]) -> u64 {
         let copied = self.costs.iter().zip(modes).filter(|(_, mode)| mode.is_copied());
         self.resident_bytes + copied.map(|(cost, _)| cost.bytes).sum::<u64>()
     }
 
     /// Seconds of the iteration, and nothing else.
-    pub(in crate::plan) fn seconds(&self, modes: &[Mode]) -> f64 {
+    pub fn seconds(&self, modes: &[Mode]) -> f64 {
         let mut clocks = Clocks::default();
         for (cost, mode) in self.costs.iter().zip(modes) {
             clocks.forward(cost, *mode);

@@ -1,6 +1,4 @@
-//! The simulator beside the rules, and beside its judge.
-
-use proptest::prelude::*;
+//! The simulator beside the rules.
 
 use super::*;
 use crate::plan::parameters::{Direction, Layer, Link, VERSION, copy_order};
@@ -142,82 +140,4 @@ fn what_does_not_fit_the_profile_is_an_error_that_says_so() {
     let said = simulate(&profile, &[Mode::Dha], &[Gradient::None]).unwrap_err().to_string();
     let error = "give a gradient a place where there is one, and nowhere else (layer: 0)";
     assert_eq!(said, error);
-}
-
-prop_compose! {
-    /// Whole seconds, so that both simulators are exact.
-    fn whole_layers()(
-        bytes in prop_oneof![1 => Just(0u64), 6 => 1u64..8],
-        is_frozen in prop::bool::weighted(0.2),
-        (forward, backward) in (0u32..6, 0u32..6),
-        (longer, longer_back, written) in (0u32..6, 0u32..6, 0u32..3),
-        (read, read_back, update) in (0u64..5, 0u64..5, 0u32..5),
-    ) -> Layer {
-        Layer {
-            gradient_bytes: if is_frozen { 0 } else { bytes },
-            forward_seconds: f64::from(forward),
-            backward_seconds: f64::from(backward),
-            direct_forward_seconds: f64::from(forward + longer),
-            direct_backward_seconds: f64::from(backward + longer_back),
-            direct_forward_bytes: read,
-            direct_backward_bytes: read_back,
-            direct_gradient_seconds: f64::from(written),
-            update_seconds: f64::from(update),
-            ..layer(bytes)
-        }
-    }
-}
-
-prop_compose! {
-    fn whole_cases()(layers in prop::collection::vec(whole_layers(), 0..8))(
-        modes in prop::collection::vec(prop::sample::select(Mode::ALL.to_vec()), layers.len()),
-        kept in prop::collection::vec(any::<bool>(), layers.len()),
-        shares in any::<bool>(),
-        layers in Just(layers),
-    ) -> (Profile, Vec<Mode>, Vec<Gradient>) {
-        let mut profile = profile(layers);
-        profile.link.direct_shares = shares;
-        let place = |(layer, kept): (&Layer, bool)| match (layer.gradient_bytes, kept) {
-            (0, _) => Gradient::None,
-            (_, true) => Gradient::Device,
-            (_, false) => Gradient::Host,
-        };
-        let gradients = profile.layers.iter().zip(kept).map(place).collect();
-        (profile, modes, gradients)
-    }
-}
-
-proptest! {
-    #![proptest_config(ProptestConfig::with_cases(4000))]
-
-    #[test]
-    fn second_by_second_comes_to_the_same((profile, modes, gradients) in whole_cases()) {
-        let quick = simulate(&profile, &modes, &gradients).unwrap().prediction.seconds;
-        let costs = Cost::of(&profile, &gradients);
-        let slow = stepped::seconds(&costs, &modes, &copy_order(&profile, &modes));
-        prop_assert_eq!(Some(quick as u64), slow);
-    }
-}
-
-proptest! {
-    #[test]
-    fn time_is_accounted_for_and_nobody_does_two_things_at_once(
-        (profile, modes, gradients) in whole_cases(),
-    ) {
-        let Outcome { prediction, timeline } = simulate(&profile, &modes, &gradients).unwrap();
-        for lane in [Lane::Compute, Lane::In, Lane::Out, Lane::Update] {
-            let spans: Vec<_> = timeline.lane(lane).collect();
-            prop_assert!(spans.windows(2).all(|pair| pair[0].until <= pair[1].from + 1e-9));
-            prop_assert!(spans.iter().all(|span| span.until <= prediction.seconds + 1e-9));
-        }
-        let Prediction { compute_seconds, forward_wait, backward_wait, tail_seconds, .. } = prediction;
-        let all = compute_seconds + forward_wait + backward_wait + tail_seconds;
-        prop_assert!((all - prediction.seconds).abs() < 1e-9);
-        let copied: f64 = timeline
-            .lane(Lane::In)
-            .filter(|span| matches!(span.doing, Doing::Copy(_)))
-            .map(|span| span.until - span.from)
-            .sum();
-        prop_assert!((copied - prediction.copied_bytes as f64).abs() < 1e-9);
-    }
 }
