@@ -189,7 +189,11 @@ mod tests {
         assert_eq!(measured(first), (16.0, 1.0));
         let second = traffic((16, 3.0), (0, 0.0)).speed(first);
         assert_eq!(measured(second), (8.0, 1.0), "16 MiB in one second and in three");
-        assert_eq!(measured(traffic((1, 9.0), (1, 9.0)).speed(second)), (8.0, 1.0), "too few to tell");
+        assert_eq!(
+            measured(traffic((1, 9.0), (1, 9.0)).speed(second)),
+            (8.0, 1.0),
+            "too few to tell"
+        );
     }
 
     #[test]
