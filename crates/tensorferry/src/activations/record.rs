@@ -283,3 +283,127 @@ impl Record {
         }
     }
 }
+
+#[cfg(test)]
+#[cfg(not(loom))]
+mod tests {
+    use super::*;
+    use crate::activations::encoding::Encoding;
+    use crate::activations::shared::Shared;
+    use crate::activations::step::fixtures::operation;
+    use crate::activations::store::Config;
+    use crate::io::{self, Choice};
+    use crate::memory::Buffer;
+    use crate::plan::activations::Planner;
+    use crate::size::Size;
+    use crate::sync::lock;
+
+    const CHUNK_BYTES: usize = 4096;
+    const STORED: StoredChunk = StoredChunk { encoding: Encoding::Raw, len: 10, checksum: 0 };
+
+    fn shared() -> Arc<Shared> {
+        let engine = io::open(&io::Config::of(Choice::Memory)).unwrap();
+        let config = Config {
+            directories: vec!["/scratch".into()],
+            budget: Size(16 << 20),
+            compress: Compress::None,
+            planner: Planner::Timeline,
+        };
+        Arc::new(Shared::open(engine, config).unwrap())
+    }
+
+    fn block() -> Block {
+        Buffer::zeroed(2 * CHUNK_BYTES).unwrap().into()
+    }
+
+    fn range(shared: &Arc<Shared>) -> ScratchRange {
+        lock(&shared.state).scratch.take(CHUNK_BYTES as u64).unwrap()
+    }
+
+    /// A tensor of two chunks that was admitted.
+    fn admitted() -> Record {
+        let (bytes, element) = (2 * CHUNK_BYTES as u64, Element::Other);
+        Record::new(1, 0, &Tensor { name: "a", bytes, element, operation: operation(1) })
+    }
+
+    fn resident(shared: &Arc<Shared>) -> Record {
+        let mut record = admitted();
+        record.put(Arc::new(Held::new(block(), Arc::new(Permit::new(shared, 0)))));
+        record
+    }
+
+    fn offload(record: &mut Record) -> Vec<ChunkWrite> {
+        record.begin_offload(7, CHUNK_BYTES, Compress::None).unwrap().collect()
+    }
+
+    fn offloaded(shared: &Arc<Shared>) -> Record {
+        let mut record = resident(shared);
+        for write in offload(&mut record) {
+            record.chunk_written(&write, range(shared), STORED);
+        }
+        assert!(record.is_offloaded());
+        record
+    }
+
+    #[test]
+    fn memory_is_free_when_the_last_chunk_is_on_disk_and_not_before() {
+        let shared = shared();
+        let mut record = resident(&shared);
+        let writes = offload(&mut record);
+        assert_eq!(writes.len(), 2);
+        assert!(record.begin_offload(7, CHUNK_BYTES, Compress::None).is_none(), "once");
+        let first = record.chunk_written(&writes[1], range(&shared), STORED);
+        assert!(matches!(first, ChunkWritten::More) && record.is_offloading());
+        let last = record.chunk_written(&writes[0], range(&shared), STORED);
+        assert!(matches!(last, ChunkWritten::Last { bytes: 20, original: Some(_) }));
+        assert_eq!((record.is_offloaded(), record.bytes_in_memory()), (true, 0));
+    }
+
+    #[test]
+    fn a_chunk_of_an_offload_that_was_called_off_is_too_late() {
+        let shared = shared();
+        let mut record = resident(&shared);
+        let first = offload(&mut record);
+        record.chunk_written(&first[0], range(&shared), STORED);
+        assert_eq!(record.cancel_offload().len(), 1, "what was written is free again");
+        assert!(record.is_kept_alone() && record.chunk_to_write(&first[1]).is_none());
+        let second = offload(&mut record);
+        let late = record.chunk_written(&first[1], range(&shared), STORED);
+        assert!(matches!(late, ChunkWritten::TooLate(_)));
+        assert!(record.chunk_to_write(&second[1]).is_some());
+    }
+
+    #[test]
+    fn a_fetched_tensor_is_idle_while_nobody_holds_it_and_knows_whether_it_was_used() {
+        let shared = shared();
+        let mut record = offloaded(&shared);
+        let reads = record.begin_fetch(7, block(), Permit::new(&shared, 0), CHUNK_BYTES);
+        assert_eq!(record.bytes_in_memory(), record.bytes);
+        assert!(record.hand_out().is_none() && record.evict().is_none(), "on its way");
+        for read in reads {
+            drop(read);
+            assert!(record.chunk_read().is_none());
+        }
+        assert_eq!(record.is_idle(), Some(false));
+        let memory = record.hand_out().unwrap();
+        assert!(matches!(memory, TensorMemory::Restored(_)) && record.is_idle().is_none());
+        drop(memory);
+        assert_eq!(record.is_idle(), Some(true));
+        assert!(record.evict().is_some_and(|(_, is_used)| is_used) && record.is_offloaded());
+    }
+
+    #[test]
+    fn what_is_discarded_has_neither_memory_nor_places_on_disk() {
+        let shared = shared();
+        assert!(admitted().discard().is_none(), "its memory is still to come");
+        let memory = resident(&shared).discard().unwrap();
+        assert!(memory.original.is_some() && memory.ranges.is_empty());
+        let disk = offloaded(&shared).discard().unwrap();
+        assert!(disk.original.is_none() && disk.ranges.len() == 2);
+        let mut leaving = resident(&shared);
+        let writes = offload(&mut leaving);
+        assert!(leaving.discard().is_some());
+        let late = leaving.chunk_written(&writes[0], range(&shared), STORED);
+        assert!(matches!(late, ChunkWritten::TooLate(_)));
+    }
+}

@@ -17,7 +17,7 @@ use crate::plan::activations::{Place, Plan};
 
 /// Steps by their number, and what was learned from those before.
 pub(super) struct Steps {
-    steps: BTreeMap<u64, Step>,
+    under_way: BTreeMap<u64, Step>,
     /// The step that saves tensors now.
     current: u64,
     /// The step that uses tensors now.
@@ -30,7 +30,7 @@ pub(super) struct Steps {
 impl Steps {
     pub fn new() -> Self {
         Self {
-            steps: BTreeMap::from([(0, Step::begin(0))]),
+            under_way: BTreeMap::from([(0, Step::begin(0))]),
             current: 0,
             backward: 0,
             open: 0,
@@ -65,9 +65,9 @@ impl Steps {
     pub fn next(&mut self, staging: u64) -> Option<PlanRequest> {
         let request = self.learn(staging);
         self.current += 1;
-        self.steps.insert(self.current, Step::begin(self.current));
+        self.under_way.insert(self.current, Step::begin(self.current));
         let current = self.current;
-        self.steps.retain(|number, step| *number == current || step.live > 0);
+        self.under_way.retain(|number, step| *number == current || step.live > 0);
         request
     }
 
@@ -90,21 +90,21 @@ impl Steps {
     }
 
     pub fn get(&self, number: u64) -> Option<&Step> {
-        self.steps.get(&number)
+        self.under_way.get(&number)
     }
 
     pub fn get_mut(&mut self, number: u64) -> Option<&mut Step> {
-        self.steps.get_mut(&number)
+        self.under_way.get_mut(&number)
     }
 
     /// A step that has records, or is the current one.
     pub fn at(&mut self, number: u64) -> &mut Step {
-        self.steps.entry(number).or_insert_with(|| Step::begin(number))
+        self.under_way.entry(number).or_insert_with(|| Step::begin(number))
     }
 
     /// So many bytes are in memory.
     pub fn note_bytes(&mut self, used: u64) {
-        for step in self.steps.values_mut() {
+        for step in self.under_way.values_mut() {
             step.peak_bytes = step.peak_bytes.max(used);
         }
     }
@@ -137,7 +137,7 @@ impl Steps {
     pub fn choose(&mut self, tensor: &Tensor<'_>) -> Option<Place> {
         let index = self.next_index();
         let current = self.current;
-        let step = self.steps.entry(current).or_insert_with(|| Step::begin(current));
+        let step = self.under_way.entry(current).or_insert_with(|| Step::begin(current));
         let planned = |step: &Step| {
             let followed = step.plan()?;
             let expected = followed.profile.tensors.get(index)?;
@@ -153,7 +153,9 @@ impl Steps {
     /// A tensor of this step is about to be used. With the first use, it is known what backward will want.
     pub fn begin_backward(&mut self, number: u64) {
         self.backward = number;
-        let Some(step) = self.steps.get_mut(&number).filter(|step| !step.is_used()) else { return };
+        let Some(step) = self.under_way.get_mut(&number).filter(|step| !step.is_used()) else {
+            return;
+        };
         if step.plan().is_some_and(|followed| !step.is_like(&followed.profile)) {
             // It began like another one.
             self.plans.choose_for(step, None);
@@ -163,20 +165,20 @@ impl Steps {
 
     /// The step that uses tensors now.
     pub fn backward_mut(&mut self) -> Option<&mut Step> {
-        self.steps.get_mut(&self.backward)
+        self.under_way.get_mut(&self.backward)
     }
 
     /// Learns from steps that are over. Where no plan fits, one is requested.
     pub fn learn(&mut self, staging: u64) -> Option<PlanRequest> {
         let over: Vec<u64> = self
-            .steps
+            .under_way
             .iter()
             .filter(|(_, step)| step.is_whole())
             .map(|(number, _)| *number)
             .collect();
         let mut request = None;
         for number in over {
-            if let Some(step) = self.steps.remove(&number) {
+            if let Some(step) = self.under_way.remove(&number) {
                 request = self.plans.learn(&step, staging).or(request);
             }
         }

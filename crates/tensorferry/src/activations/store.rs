@@ -119,7 +119,7 @@ impl Store {
     /// Waits, at most `limit`, until there is room for a tensor; `None` when time is up.
     pub fn admit(&self, tensor: &Tensor<'_>, limit: Option<Duration>) -> Result<Option<Admission>> {
         let shared = self.0.shared()?;
-        let mut state = self.in_step(shared);
+        let mut state = in_step(shared);
         let step = state.steps.current();
         state.steps.check(step)?;
         let Tensor { name, bytes, element, operation } = *tensor;
@@ -143,18 +143,6 @@ impl Store {
         drop(dropped);
         let saved = Saved { handle: Arc::clone(&self.0), key };
         Ok(Some(Admission { saved, reserved }))
-    }
-
-    /// The state, in the step that the next tensor is of.
-    fn in_step<'a>(&self, shared: &'a Arc<Shared>) -> MutexGuard<'a, State> {
-        let mut state = lock(&shared.state);
-        if state.steps.is_behind() {
-            let request = state.steps.next(shared.staging());
-            drop(state);
-            shared.answer(request, activations::plan);
-            state = lock(&shared.state);
-        }
-        state
     }
 
     /// Keeps, or begins to write, the tensor that was admitted. `block` makes its memory; nobody wants it in a
@@ -232,6 +220,18 @@ impl Store {
         shared.answer(request, activations::plan);
         Ok(lock(&shared.state))
     }
+}
+
+/// The state, in the step that the next tensor is of.
+fn in_step(shared: &Arc<Shared>) -> MutexGuard<'_, State> {
+    let mut state = lock(&shared.state);
+    if state.steps.is_behind() {
+        let request = state.steps.next(shared.staging());
+        drop(state);
+        shared.answer(request, activations::plan);
+        state = lock(&shared.state);
+    }
+    state
 }
 
 const SECONDS_A_DAY: f64 = 86_400.0;

@@ -75,6 +75,7 @@ impl UseOrder {
 
     /// What is still to be looked at.
     #[cfg(test)]
+    #[cfg(not(loom))]
     pub fn rest(&self) -> &[usize] {
         &self.order[self.cursor..]
     }

@@ -118,8 +118,8 @@ impl<'a> Dual<'a> {
         let (mut with_a_copy, mut without) = (f64::INFINITY, 0.0);
         for (place, layer) in self.layers.iter().enumerate().rev() {
             let terms = LayerTerms::new(layer, place, multipliers);
-            with_a_copy = (with_a_copy + terms.before_last_copy.0).min(without + terms.last_copy.0);
-            without += terms.after_last_copy.0;
+            with_a_copy = (with_a_copy + terms.before.0).min(without + terms.last.0);
+            without += terms.after.0;
         }
         let priced = multipliers.byte_price * self.capacity as f64;
         with_a_copy.min(without) - priced - multipliers.gradient_price * self.reserve as f64
@@ -134,12 +134,12 @@ impl<'a> Dual<'a> {
         for (place, layer) in self.layers.iter().enumerate() {
             let terms = LayerTerms::new(layer, place, multipliers);
             let is_last = copies
-                && sums.without_a_copy[place + 1] + terms.last_copy.0
-                    <= sums.with_a_copy[place + 1] + terms.before_last_copy.0;
+                && sums.without_a_copy[place + 1] + terms.last.0
+                    <= sums.with_a_copy[place + 1] + terms.before.0;
             choices.push(match (copies, is_last) {
-                (true, true) => terms.last_copy.1,
-                (true, false) => terms.before_last_copy.1,
-                (false, _) => terms.after_last_copy.1,
+                (true, true) => terms.last.1,
+                (true, false) => terms.before.1,
+                (false, _) => terms.after.1,
             });
             copies &= !is_last;
         }

@@ -36,10 +36,12 @@ pub(super) type Choice = (Mode, Gradient);
 
 /// What one layer adds at the least, and with which choice, by where the last copy of forward is.
 pub(super) struct LayerTerms {
-    pub(super) before_last_copy: (f64, Choice),
-    /// If it is the last that is copied for forward.
-    pub(super) last_copy: (f64, Choice),
-    pub(super) after_last_copy: (f64, Choice),
+    /// Before the last layer that is copied for forward.
+    pub(super) before: (f64, Choice),
+    /// If it is that one.
+    pub(super) last: (f64, Choice),
+    /// After it.
+    pub(super) after: (f64, Choice),
 }
 
 /// The least that all layers from each one on add.
@@ -93,10 +95,10 @@ impl LayerTerms {
         let copied = (Mode::Gfgb, kept);
         let Some(copy) = cost.copy else {
             // Without parameters: never copied, never read.
-            let before_last_copy = (weight * cost.forward + on_device, copied);
-            let after_last_copy = (cost.forward + on_device, copied);
-            let last_copy = (f64::INFINITY, copied);
-            return Self { before_last_copy, last_copy, after_last_copy };
+            let before = (weight * cost.forward + on_device, copied);
+            let after = (cost.forward + on_device, copied);
+            let last = (f64::INFINITY, copied);
+            return Self { before, last, after };
         };
         let on_device = on_device + multipliers.byte_price * cost.bytes as f64;
         // Read in place in forward: then backward may do so again, or have a copy.
@@ -108,9 +110,9 @@ impl LayerTerms {
         let before = weight * cost.forward + (1.0 - weight) * copy + on_device;
         let read = weight * cost.direct_forward + (1.0 - weight) * cost.direct_forward_link + back;
         Self {
-            before_last_copy: if before < read { (before, copied) } else { (read, choice) },
-            last_copy: ((1.0 - weight) * copy + cost.forward + on_device, copied),
-            after_last_copy: (cost.direct_forward + back, choice),
+            before: if before < read { (before, copied) } else { (read, choice) },
+            last: ((1.0 - weight) * copy + cost.forward + on_device, copied),
+            after: (cost.direct_forward + back, choice),
         }
     }
 }
@@ -124,10 +126,9 @@ impl LeastSums {
         };
         for (place, layer) in layers.iter().enumerate().rev() {
             let terms = LayerTerms::new(layer, place, multipliers);
-            sums.without_a_copy[place] = sums.without_a_copy[place + 1] + terms.after_last_copy.0;
-            let before = sums.with_a_copy[place + 1] + terms.before_last_copy.0;
-            sums.with_a_copy[place] =
-                before.min(sums.without_a_copy[place + 1] + terms.last_copy.0);
+            sums.without_a_copy[place] = sums.without_a_copy[place + 1] + terms.after.0;
+            let before = sums.with_a_copy[place + 1] + terms.before.0;
+            sums.with_a_copy[place] = before.min(sums.without_a_copy[place + 1] + terms.last.0);
         }
         sums
     }
