@@ -23,7 +23,7 @@ use crate::optim::{Given, Group, Place, Step};
 /// Who has a view of it writes to parameters between iterations only, and reads gradients once they
 /// have arrived; torch's own tensors ask for the same care.
 #[pyclass(frozen, module = "tensorferry._lib")]
-pub struct Home(Arc<shadow::Home>);
+pub struct Home(Arc<shadow::HostMemory>);
 
 #[pymethods]
 impl Home {
@@ -65,7 +65,7 @@ impl Home {
 /// there as long as one is, also when another plan is installed; what they are is known while the
 /// parameter's layer is entered.
 #[pyclass(frozen, module = "tensorferry._lib")]
-pub struct Sight(device::Sight);
+pub struct Sight(device::DevicePointer);
 
 #[pymethods]
 impl Sight {
@@ -142,7 +142,7 @@ impl Shadow {
 
     /// Memory for parameters or gradients.
     fn home(&self, py: Python<'_>, nbytes: usize) -> PyResult<Home> {
-        self.with(py, |shadow| shadow.home(nbytes)).map(|home| Home(Arc::new(home)))
+        self.with(py, |shadow| shadow.host_memory(nbytes)).map(|home| Home(Arc::new(home)))
     }
 
     /// The link, measured, as JSON.
@@ -207,7 +207,7 @@ impl Shadow {
 
     /// A parameter on the device; `None` if its layer is never copied.
     fn sight(&self, py: Python<'_>, layer: usize, parameter: usize) -> PyResult<Option<Sight>> {
-        Ok(self.with(py, |shadow| shadow.sight(layer, parameter))?.map(Sight))
+        Ok(self.with(py, |shadow| shadow.device_pointer(layer, parameter))?.map(Sight))
     }
 
     /// An iteration begins.

@@ -101,6 +101,10 @@
 //!   priority, and turns a truncated file into a signal.
 //! - *one error type per operation?* Callers decide by [`Kind`], and the message carries the rest.
 
+// Made-up cases are written against the crate's name, also where its own tests use them.
+#[cfg(test)]
+extern crate self as tensorferry;
+
 pub mod activations;
 pub mod checkpoint;
 pub mod codec;

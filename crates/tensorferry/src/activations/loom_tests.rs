@@ -6,7 +6,7 @@
 
 use std::sync::Arc;
 
-use super::store::staging;
+use super::sizes::staging;
 use super::*;
 use crate::error::{Kind, Result};
 use crate::io::immediate::Immediate;

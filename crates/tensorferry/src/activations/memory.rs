@@ -3,7 +3,7 @@
 use std::ops::Deref;
 use std::sync::Arc;
 
-use super::store::Shared;
+use super::shared::Shared;
 use crate::memory::Block;
 use crate::sync::lock;
 
@@ -27,7 +27,7 @@ impl Drop for Permit {
             return;
         }
         let mut state = lock(&self.shared.state);
-        state.discount(self.bytes);
+        state.give_back(self.bytes);
         self.shared.fetch_ahead(&mut state);
         drop(state);
         self.shared.changed.notify_all();
@@ -36,12 +36,15 @@ impl Drop for Permit {
 
 /// The bytes of a saved tensor.
 #[derive(Clone)]
-pub enum Memory {
+pub enum TensorMemory {
     /// They never left.
     Original(Arc<Held>),
     /// They came back from disk.
     Restored(Arc<Held>),
 }
+
+/// The former name of [`TensorMemory`].
+pub type Memory = TensorMemory;
 
 /// Bytes in memory that count.
 pub struct Held {
@@ -64,7 +67,7 @@ impl Deref for Held {
     }
 }
 
-impl Deref for Memory {
+impl Deref for TensorMemory {
     type Target = [u8];
 
     fn deref(&self) -> &[u8] {

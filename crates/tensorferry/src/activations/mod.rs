@@ -1,19 +1,33 @@
 //! Saved activations to SSD and back, while a model trains (FlashNeuron).
 //!
 //! ```text
-//!  forward   admit ─► save ─► Here ─────────────────────────────────► take ─► backward
+//!  forward   admit ─► save ─► Resident ─────────────────────────────────► take ─► backward
 //!            room?            │ offloaded            used before it left ▲
 //!                             ▼                                          │
-//!                          Leaving ─► chunks: encode, checksum, write ─► │
-//!                             │       workers                            │
+//!                          Offloading ─► chunks: encode, checksum, write ┤
+//!                             │          workers                         │
 //!                             ▼ the last write is done: memory is free   │
-//!                          Stored ─► Coming: read, check, decode ─► Back ┘
-//!                                    in the order of use, as far as there is room
+//!                          Offloaded ─► Fetching: read, check, decode ─► Fetched
+//!                                       in the order of use, as far as there is room
 //! ```
 //!
-//! **Who owns what.** A tensor's memory is a block that its record has until the last chunk is on disk. What is read back lies in a block of the [`Shelf`], is shared by all who
-//! take it, and returns when the last of them lets go. A record lives as long as its [`Saved`]: a
-//! graph that is dropped takes its records, queued writes and places on disk with it.
+//! | what | file |
+//! |---|---|
+//! | the interface: forward passes, admission, saving; a saved tensor's handle | `store.rs`, `saved.rs` |
+//! | who waits for room; how much there is; for how long nothing may move | `admission.rs`, `room.rs`, `patience.rs` |
+//! | which tensors leave for others | `eviction.rs` |
+//! | a tensor's states; all tensors | `record.rs`, `records.rs` |
+//! | the way out, the way back, and the chunks in line | `offload.rs`, `fetch.rs`, `chunk_queue.rs` |
+//! | a chunk's way through a worker; how it is coded; where it lies | `worker.rs`, `encoding.rs`, `scratch.rs` |
+//! | all of this under one lock; what is beside the lock | `state.rs`, `shared.rs` |
+//! | steps; one step; its clocks, operations, order of use, traffic, fault | `steps.rs`, `step.rs`; `clock.rs`, `operation.rs`, `use_order.rs`, `traffic.rs`, `fault.rs` |
+//! | the plan in force, and what was learned from steps | `following.rs`, `plans.rs`, `measured.rs` |
+//! | how a budget is divided; memory that counts; numbers | `sizes.rs`, `memory.rs`, `report.rs` |
+//!
+//! **Who owns what.** A tensor's memory is a block that its record has until the last chunk is on disk. What
+//! is read back lies in a block of the [`Shelf`], is shared by all who take it, and returns when the last of
+//! them lets go. A record lives as long as its [`Saved`]: a graph that is dropped takes its records, queued
+//! writes and ranges on disk with it.
 //!
 //! **Bounds.** The budget is a promise about the bytes of activations in memory: tensors that wait
 //! for their write or were kept, those that were read back, and the workers' staging buffers. What
@@ -44,22 +58,42 @@
 //!
 //! [`Shelf`]: crate::memory::Shelf
 
-mod form;
-mod knowledge;
+mod admission;
+mod chunk_queue;
+mod clock;
+mod encoding;
+mod eviction;
+mod fault;
+mod fetch;
+mod following;
 #[cfg(test)]
 #[cfg(loom)]
 mod loom_tests;
+mod measured;
 mod memory;
+mod offload;
+mod operation;
+mod patience;
+mod plans;
+mod record;
+mod records;
 mod report;
+mod room;
+mod saved;
 mod scratch;
+mod shared;
+mod sizes;
 mod state;
 mod step;
+mod steps;
 mod store;
 mod traffic;
-mod work;
+mod use_order;
+mod worker;
 
-pub use form::{Compress, Element};
-pub use memory::{Held, Memory};
+pub use encoding::{Compress, Element};
+pub use memory::{Held, Memory, TensorMemory};
+pub use operation::Operation;
 pub use report::{Mode, Report, StepReport};
-pub use step::Operation;
-pub use store::{Admission, Config, Saved, Store, Tensor};
+pub use saved::Saved;
+pub use store::{Admission, Config, Store, Tensor};

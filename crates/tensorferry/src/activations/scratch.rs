@@ -1,14 +1,14 @@
-//! Files that vanish with the process, and places in them.
+//! Files that vanish with the process, and ranges of them.
 //!
 //! Each drive has one file without a name, in a directory of the user's: whatever ends the process
-//! ends the file. Places are given out from the beginning of the file on, so that
+//! ends the file. Ranges are given out from the beginning of the file on, so that
 //! activations, which are stored in the order of forward, lie in that order and are written
 //! sequentially; what backward has used is free for the next step. A chunk goes to the drive that would be
 //! done with it first, by the speed that it has shown; one that is full gets none that it has to grow for.
 //!
 //! Room is reserved on the disk ahead of the writes, in steps: a full disk shows early, and direct
 //! writes inside a file's length run side by side. That can take long (a file system in memory clears
-//! all of it), so whoever writes asks the [`Drive`] for it, without the lock under which places are given
+//! all of it), so whoever writes asks the [`Drive`] for it, without the lock under which ranges are given
 //! out.
 
 use std::path::PathBuf;
@@ -46,7 +46,7 @@ pub(super) struct Scratch {
 /// A scratch file, and what is known of its drive.
 struct Volume {
     drive: Arc<Drive>,
-    places: Arena,
+    ranges: Arena,
     pace: Pace,
     /// When it had no room.
     full: Option<Instant>,
@@ -74,9 +74,9 @@ pub(super) struct Drive {
     growing: Mutex<()>,
 }
 
-/// A place in one of the files.
+/// A range of one of the files.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Place {
+pub(super) struct ScratchRange {
     drive: usize,
     span: Span,
 }
@@ -90,7 +90,7 @@ impl Scratch {
         let drive = |directory: &PathBuf| {
             Ok(Volume {
                 drive: Arc::new(Drive::open(engine, directory.clone())?),
-                places: Arena::new(FILE_BYTES_MAX, ALIGNMENT as u64)?,
+                ranges: Arena::new(FILE_BYTES_MAX, ALIGNMENT as u64)?,
                 pace: Pace::default(),
                 full: None,
                 passed: 0,
@@ -104,70 +104,70 @@ impl Scratch {
         self.volumes.len()
     }
 
-    /// A place for `len` bytes, a multiple of [`ALIGNMENT`], where they would be soonest. Drives that are full
+    /// A range for `len` bytes, a multiple of [`ALIGNMENT`], where they would be soonest. Drives that are full
     /// come last.
-    pub fn take(&mut self, len: u64) -> Result<Place> {
+    pub fn take(&mut self, len: u64) -> Result<ScratchRange> {
         let fastest = self.volumes.iter().filter_map(|volume| volume.pace.speed());
         let fastest = fastest.reduce(f64::max).unwrap_or(1.0);
-        let mut best: Option<(bool, f64, Place)> = None;
+        let mut best: Option<(bool, f64, ScratchRange)> = None;
         for drive in 0..self.volumes.len() {
             let volume = &mut self.volumes[drive];
-            let span = volume.places.allocate(len, End::Low)?;
-            let place = Place { drive, span };
+            let span = volume.ranges.allocate(len, End::Low)?;
+            let range = ScratchRange { drive, span };
             let (is_full, seconds) = (volume.is_full_for(span), volume.seconds(len, fastest));
             let worse = match best {
                 Some((best_full, best_seconds, _))
                     if (best_full, best_seconds) <= (is_full, seconds) =>
                 {
-                    Some(place)
+                    Some(range)
                 }
-                _ => best.replace((is_full, seconds, place)).map(|(.., place)| place),
+                _ => best.replace((is_full, seconds, range)).map(|(.., range)| range),
             };
             if let Some(worse) = worse {
                 self.free(worse);
                 self.volumes[worse.drive].passed += 1;
             }
         }
-        let (.., place) = best.ok_or_else(|| Error::invalid("there is no drive"))?;
-        self.volumes[place.drive].passed = 0;
-        Ok(place)
+        let (.., range) = best.ok_or_else(|| Error::invalid("there is no drive"))?;
+        self.volumes[range.drive].passed = 0;
+        Ok(range)
     }
 
-    /// Gives a place back.
-    pub fn free(&mut self, place: Place) {
-        let freed = self.volumes[place.drive].places.free(place.span);
-        debug_assert!(freed.is_ok(), "a place is given back once");
+    /// Gives a range back.
+    pub fn free(&mut self, range: ScratchRange) {
+        let freed = self.volumes[range.drive].ranges.free(range.span);
+        debug_assert!(freed.is_ok(), "a range is given back once");
     }
 
-    /// The drive of a place had no room for it.
-    pub fn is_full(&mut self, place: Place) {
-        self.volumes[place.drive].full = Some(now());
-        self.free(place);
+    /// The drive of a range had no room for it.
+    pub fn mark_full(&mut self, range: ScratchRange) {
+        self.volumes[range.drive].full = Some(now());
+        self.free(range);
     }
 
-    /// So many bytes of a place are on their way.
-    pub fn begin(&mut self, place: Place, bytes: u64) {
-        self.volumes[place.drive].pace.begin(bytes);
+    /// So many bytes of a range are on their way.
+    pub fn begin(&mut self, range: ScratchRange, bytes: u64) {
+        self.volumes[range.drive].pace.begin(bytes);
     }
 
     /// They are there, or not, if it failed.
-    pub fn end(&mut self, place: Place, bytes: u64, well: bool) {
-        self.volumes[place.drive].pace.end(bytes, well);
+    pub fn end(&mut self, range: ScratchRange, bytes: u64, well: bool) {
+        self.volumes[range.drive].pace.end(bytes, well);
     }
 
-    /// The drive of a place, and where in its file.
-    pub fn at(&self, place: Place) -> (Arc<Drive>, u64) {
-        (Arc::clone(&self.volumes[place.drive].drive), place.span.offset())
+    /// The drive of a range, and where in its file.
+    pub fn at(&self, range: ScratchRange) -> (Arc<Drive>, u64) {
+        (Arc::clone(&self.volumes[range.drive].drive), range.span.offset())
     }
 
     /// Bytes in use.
     pub fn used(&self) -> u64 {
-        self.volumes.iter().map(|volume| volume.places.stats().used).sum()
+        self.volumes.iter().map(|volume| volume.ranges.stats().used).sum()
     }
 }
 
 impl Volume {
-    /// Whether the file would have to grow for a place, and could not lately.
+    /// Whether the file would have to grow for a range, and could not lately.
     fn is_full_for(&self, span: Span) -> bool {
         self.full.is_some_and(|since| now() - since < FULL_FOR)
             && span.offset() + span.len() > *lock(&self.drive.reserved)
@@ -271,14 +271,14 @@ mod tests {
     }
 
     #[test]
-    fn the_file_has_no_name_and_places_follow_one_another() {
+    fn the_file_has_no_name_and_ranges_follow_one_another() {
         let (engine, directory) = (engine(), tempfile::tempdir().unwrap());
         let mut scratch = Scratch::open(&*engine, &[directory.path().into()]).unwrap();
         assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 0);
-        let places: Vec<_> = (0..3).map(|_| scratch.take(8192).unwrap()).collect();
-        let offsets: Vec<_> = places.iter().map(|place| scratch.at(*place).1).collect();
+        let ranges: Vec<_> = (0..3).map(|_| scratch.take(8192).unwrap()).collect();
+        let offsets: Vec<_> = ranges.iter().map(|range| scratch.at(*range).1).collect();
         assert_eq!(offsets, [0, 8192, 16384]);
-        scratch.free(places[1]);
+        scratch.free(ranges[1]);
         assert_eq!(scratch.used(), 16384);
         let again = scratch.take(4096).unwrap();
         assert_eq!(scratch.at(again).1, 8192);
@@ -288,9 +288,9 @@ mod tests {
     fn a_file_grows_when_it_is_asked_to_and_only_who_needs_that_waits() {
         let (engine, directory) = (engine(), tempfile::tempdir().unwrap());
         let mut scratch = Scratch::open(&*engine, &[directory.path().into()]).unwrap();
-        let place = scratch.take(8192).unwrap();
-        let (drive, offset) = scratch.at(place);
-        assert_eq!(drive.file().len().unwrap(), 0, "who gives out places makes nothing grow");
+        let range = scratch.take(8192).unwrap();
+        let (drive, offset) = scratch.at(range);
+        assert_eq!(drive.file().len().unwrap(), 0, "who gives out ranges makes nothing grow");
         drive.reserve(offset + 8192).unwrap();
         assert_eq!(drive.file().len().unwrap(), GROW_BYTES);
 
@@ -307,18 +307,18 @@ mod tests {
     }
 
     fn two() -> (Scratch, [tempfile::TempDir; 2]) {
-        let places = [tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap()];
-        let directories = places.each_ref().map(|place| place.path().to_owned());
-        (Scratch::open(&*engine(), &directories).unwrap(), places)
+        let ranges = [tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap()];
+        let directories = ranges.each_ref().map(|range| range.path().to_owned());
+        (Scratch::open(&*engine(), &directories).unwrap(), ranges)
     }
 
     /// How many of so many chunks each drive gets while all of them are on their way.
     fn shares(scratch: &mut Scratch, chunks: usize) -> [usize; 2] {
         let mut shares = [0; 2];
         for _ in 0..chunks {
-            let place = scratch.take(4096).unwrap();
-            scratch.begin(place, 4096);
-            shares[place.drive] += 1;
+            let range = scratch.take(4096).unwrap();
+            scratch.begin(range, 4096);
+            shares[range.drive] += 1;
         }
         shares
     }
@@ -350,8 +350,8 @@ mod tests {
         assert_eq!(reserved.drive, 0);
         scratch.at(reserved).0.reserve(4096).unwrap();
         *lock(&scratch.volumes[0].drive.reserved) = 4096;
-        let more = scratch.volumes[0].places.allocate(4096, End::Low).unwrap();
-        scratch.is_full(Place { drive: 0, span: more });
+        let more = scratch.volumes[0].ranges.allocate(4096, End::Low).unwrap();
+        scratch.mark_full(ScratchRange { drive: 0, span: more });
         assert!((0..20).all(|_| scratch.take(4096).unwrap().drive == 1));
         scratch.free(reserved);
         assert_eq!(scratch.take(4096).unwrap().drive, 0, "there it has room");

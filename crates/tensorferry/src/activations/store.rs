@@ -1,54 +1,30 @@
-//! The door: what callers do with activations.
+//! The interface for callers: forward passes begin and end, tensors are admitted and saved.
+//!
+//! ```text
+//!   begin ─► (admit ─► save)… ─► end      Saved::take …, drop      begin ─► …
+//!            forward                       backward                 the next step
+//! ```
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use super::form::{self, Compress, Element, room_beside};
-use super::knowledge::Question;
-use super::memory::{Held, Memory, Permit};
+use super::encoding::{self, Compress, Element};
+use super::memory::{Held, Permit};
+use super::operation::Operation;
 use super::report::Report;
-use super::scratch::Scratch;
-use super::state::{Dropped, Record, State};
-use super::step::{Operation, Together};
-use super::work::{self, THREADS};
+use super::saved::Saved;
+use super::shared::Shared;
+use super::state::State;
+use super::worker::{self, THREADS};
 use crate::error::{Error, Kind, Result};
 use crate::io::Engine;
-use crate::memory::{ALIGNMENT, Block, Shelf, process_id};
+use crate::memory::Block;
 use crate::plan::activations::{self, Place, Plan, Planner, Profile};
 use crate::size::Size;
 use crate::sync::thread::JoinHandle;
-use crate::sync::{Condvar, Mutex, MutexGuard, lock, now, seconds_since, wait};
-
-/// The largest chunk: enough for the disk to be at its best.
-const CHUNK_BYTES_MAX: u64 = 4 << 20;
-
-/// The smallest chunk: below, a small budget is not worth the transfers.
-const CHUNK_BYTES_MIN: u64 = 64 << 10;
-
-/// The share of the budget that staging buffers may take, as a divisor.
-const STAGING_SHARE: u64 = 16;
-
-/// What is kept of blocks that come free, as a divisor of the budget and within bounds: what a layer
-/// takes and gives back while it computes. It is at least what the largest tensor takes, within them.
-const SPARE_SHARE: u64 = 2;
-const SPARE_BYTES_MIN: u64 = 32 << 20;
-const SPARE_BYTES_MAX: u64 = 1 << 30;
-
-/// How long a caller waits for others to give memory back when nothing moves any more: another thread may be
-/// in the middle of an operation.
-const PATIENCE: Duration = Duration::from_secs(10);
-
-/// How often that is looked at.
-pub(super) const LOOK_EVERY: Duration = Duration::from_millis(250);
-
-/// The share of the room, as a divisor, that leaves beyond what is missing where no plan says what leaves: who
-/// saves next finds it free.
-const AHEAD_SHARE: u64 = 4;
-
-/// The least budgets that are told are multiples of this.
-const MINIMUM_UNIT: u64 = 1 << 20;
+use crate::sync::{MutexGuard, lock, seconds_since};
 
 /// How to keep activations.
 #[derive(Debug, Clone)]
@@ -81,47 +57,25 @@ pub struct Tensor<'a> {
 pub struct Store(Arc<Handle>);
 
 /// Ends the workers when the last who could need them is gone.
-struct Handle {
+pub(super) struct Handle {
     shared: Arc<Shared>,
     workers: Vec<JoinHandle<()>>,
-}
-
-/// What callers and workers share.
-pub(super) struct Shared {
-    pub engine: Arc<dyn Engine>,
-    pub config: Config,
-    pub chunk_bytes: usize,
-    /// Bytes of tensors that the budget has room for.
-    pub room: u64,
-    pub state: Mutex<State>,
-    /// Room came free, a tensor came back, or a step failed.
-    pub changed: Condvar,
-    /// There is something to do.
-    pub work: Condvar,
-    /// A forked child has the lock but not the threads that would give it back.
-    pub process: u32,
-    opened: Instant,
 }
 
 /// What will become of a tensor.
 pub struct Admission {
     saved: Saved,
-    room: Option<Room>,
+    /// Nothing in a step that was refused.
+    reserved: Option<Reserved>,
 }
 
 /// Room for a tensor.
-struct Room {
+struct Reserved {
     permit: Permit,
     bytes: u64,
     element: Element,
     /// Nothing where no plan says it.
     place: Option<Place>,
-}
-
-/// A saved tensor; it is forgotten when this is dropped.
-pub struct Saved {
-    handle: Arc<Handle>,
-    key: u64,
 }
 
 impl Store {
@@ -136,30 +90,8 @@ impl Store {
         config: Config,
         workers: usize,
     ) -> Result<Self> {
-        let (chunk, staging) = staging(config.budget.0, config.compress);
-        let Some(room) = config.budget.0.checked_sub(staging).filter(|room| *room > 0) else {
-            return Err(Error::invalid(format!(
-                "a budget of {} is too small: staging alone takes {}; give at least {} more than \
-                 what one operation saves",
-                config.budget,
-                Size(staging),
-                Size(staging),
-            )));
-        };
-        let scratch = Scratch::open(&*engine, &config.directories)?;
-        let share = Shelf::of_process().map(|shelf| shelf.share(spare(config.budget.0)));
-        let shared = Arc::new(Shared {
-            state: Mutex::new(State::new(scratch, share)),
-            changed: Condvar::new(),
-            work: Condvar::new(),
-            chunk_bytes: chunk,
-            room,
-            engine,
-            config,
-            process: process_id(),
-            opened: now(),
-        });
-        let workers = work::start(&shared, workers)?;
+        let shared = Arc::new(Shared::open(engine, config)?);
+        let workers = worker::start(&shared, workers)?;
         Ok(Self(Arc::new(Handle { shared, workers })))
     }
 
@@ -171,8 +103,8 @@ impl Store {
     /// The same, with another planner.
     fn begin_by(&self, plan: impl FnOnce(&Profile, u64, Planner) -> Result<Plan>) -> Result<()> {
         let shared = self.0.shared()?;
-        let question = lock(&shared.state).begin(shared.staging());
-        shared.answer(question, plan);
+        let request = lock(&shared.state).steps.begin_forward(shared.staging());
+        shared.answer(request, plan);
         Ok(())
     }
 
@@ -180,47 +112,37 @@ impl Store {
     pub fn end(&self, well: bool) -> Result<()> {
         let shared = self.0.shared()?;
         let mut state = lock(&shared.state);
-        state.end(well);
-        shared.check(&state, state.current())
+        state.steps.end_forward(well);
+        shared.check(&state, state.steps.current())
     }
 
     /// Waits, at most `limit`, until there is room for a tensor; `None` when time is up.
     pub fn admit(&self, tensor: &Tensor<'_>, limit: Option<Duration>) -> Result<Option<Admission>> {
         let shared = self.0.shared()?;
-        let mut state = lock(&shared.state);
-        if state.is_behind() {
-            let question = state.next_step(shared.staging());
-            drop(state);
-            shared.answer(question, activations::plan);
-            state = lock(&shared.state);
-        }
-        let step = state.current();
-        state.check_step(step)?;
+        let mut state = in_step(shared);
+        let step = state.steps.current();
+        state.steps.check(step)?;
         let Tensor { name, bytes, element, operation } = *tensor;
         // What is larger than all the room is counted with its operation, which refuses the step.
-        if !state.is_refused(step) && bytes <= shared.room {
+        if !state.steps.is_refused(step) && bytes <= shared.room {
             let granted;
             (state, granted) = shared.make_room(state, bytes, limit, step);
             if !granted.map_err(|error| error.with("activation", name))? {
                 return Ok(None);
             }
         }
-        let dropped = state.use_together(step, operation, (name, bytes), shared.room);
-        let (index, key) = (state.next_index(), state.next_key());
-        let room = (!state.is_refused(step)).then(|| {
-            state.count(bytes);
-            state.keep_spare(bytes.min(SPARE_BYTES_MAX));
-            let place = state.choose(tensor);
-            Room { permit: Permit::new(shared, bytes), bytes, element, place }
+        let dropped = state.use_together(step, operation, (name, bytes));
+        let reserved = (!state.steps.is_refused(step)).then(|| {
+            let place = state.reserve(tensor);
+            Reserved { permit: Permit::new(shared, bytes), bytes, element, place }
         });
-        state.step_mut(step).save(key, name, bytes, operation);
         // The record stands before its memory comes, so that positions in the step are those of
         // the admissions, whatever other threads do in between.
-        state.records.insert(key, Record::new(step, index, tensor));
+        let key = state.add(tensor);
         drop(state);
         drop(dropped);
         let saved = Saved { handle: Arc::clone(&self.0), key };
-        Ok(Some(Admission { saved, room }))
+        Ok(Some(Admission { saved, reserved }))
     }
 
     /// Keeps, or begins to write, the tensor that was admitted. `block` makes its memory; nobody wants it in a
@@ -231,8 +153,8 @@ impl Store {
         block: impl FnOnce() -> Result<Block>,
     ) -> Result<Saved> {
         let shared = self.0.shared()?;
-        let Admission { saved, room } = admission;
-        let Some(Room { permit, bytes, element, place }) = room else { return Ok(saved) };
+        let Admission { saved, reserved } = admission;
+        let Some(Reserved { permit, bytes, element, place }) = reserved else { return Ok(saved) };
         let block = block()?;
         if block.len() as u64 != bytes {
             let message = format!("an activation of {bytes} bytes came with {}", block.len());
@@ -241,13 +163,13 @@ impl Store {
         let compress = shared.config.compress;
         // What stays tells nothing about how small it would be.
         let estimate =
-            if place.is_none() { form::estimate(&block, element, compress)? } else { None };
+            if place.is_none() { encoding::estimate(&block, element, compress)? } else { None };
         let held = Arc::new(Held::new(block, Arc::new(permit)));
         let mut state = lock(&shared.state);
         let dropped = state.put(saved.key, held, estimate);
         if let Some(Place::Offload { encoded }) = place {
             let compress = if encoded { compress } else { Compress::None };
-            shared.leave(&mut state, saved.key, compress);
+            shared.offload(&mut state, saved.key, compress);
         }
         drop(state);
         drop(dropped);
@@ -256,34 +178,63 @@ impl Store {
 
     /// The plan that is followed now.
     pub fn plan(&self) -> Result<Option<Plan>> {
-        Ok(self.learned()?.plan().cloned())
+        Ok(self.learned()?.steps.plans().plan().cloned())
     }
 
     /// The plan in words: what is done with each tensor, and why.
     pub fn explain(&self) -> Result<Option<String>> {
-        Ok(self.learned()?.explain())
+        Ok(self.learned()?.steps.plans().explain())
     }
 
     /// What was measured last.
     pub fn profile(&self) -> Result<Option<Profile>> {
-        Ok(self.learned()?.profile().cloned())
+        Ok(self.learned()?.steps.plans().profile().cloned())
     }
 
     /// Numbers since the store was opened.
     pub fn report(&self) -> Result<Report> {
         let shared = self.0.shared()?;
         let drive_bytes = drive_bytes(&shared.config.directories);
-        Ok(self.learned()?.report(shared, seconds_since(shared.opened), drive_bytes))
+        let state = self.learned()?;
+        let (plans, seconds) = (state.steps.plans(), seconds_since(shared.opened));
+        let a_day = state.written_bytes as f64 / seconds.max(1e-9) * SECONDS_A_DAY;
+        Ok(Report {
+            steps: plans.steps,
+            budget: shared.config.budget.0,
+            staging_bytes: shared.staging(),
+            used_bytes: state.room.used(),
+            scratch_bytes: state.scratch.used(),
+            written_bytes: state.written_bytes,
+            seconds,
+            drive_bytes,
+            drive_writes_per_day: if drive_bytes > 0 { a_day / drive_bytes as f64 } else { 0.0 },
+            unplanned: plans.unplanned(),
+            last: plans.last.clone(),
+        })
     }
 
     /// What is known, the step that has just ended included.
     fn learned(&self) -> Result<MutexGuard<'_, State>> {
         let shared = self.0.shared()?;
-        let question = lock(&shared.state).learn(shared.staging());
-        shared.answer(question, activations::plan);
+        let request = lock(&shared.state).steps.learn(shared.staging());
+        shared.answer(request, activations::plan);
         Ok(lock(&shared.state))
     }
 }
+
+/// The state, in the step that the next tensor is of.
+fn in_step(shared: &Arc<Shared>) -> MutexGuard<'_, State> {
+    let mut state = lock(&shared.state);
+    if state.steps.is_behind() {
+        let request = state.steps.next(shared.staging());
+        drop(state);
+        shared.answer(request, activations::plan);
+        state = lock(&shared.state);
+    }
+    state
+}
+
+const SECONDS_A_DAY: f64 = 86_400.0;
 
 /// Bytes of the file systems that these lie on, each counted once.
 fn drive_bytes(directories: &[PathBuf]) -> u64 {
@@ -297,80 +248,9 @@ fn drive_bytes(directories: &[PathBuf]) -> u64 {
     drives.values().sum()
 }
 
-impl Saved {
-    /// The tensor's bytes, waited for at most `limit`; `None` when time is up.
-    pub fn take(&self, limit: Option<Duration>) -> Result<Option<Memory>> {
-        let shared = self.handle.shared()?;
-        let deadline = limit.and_then(|limit| now().checked_add(limit));
-        let mut state = lock(&shared.state);
-        state.begin_backward(self.key)?;
-        loop {
-            let step = state.step_of(self.key)?;
-            shared.check(&state, step)?;
-            if let Some(memory) = state.hand_out(self.key) {
-                shared.fetch_ahead(&mut state);
-                return Ok(Some(memory));
-            }
-            let began = now();
-            if state.is_stored(self.key) {
-                // What others need later takes no room before this has some.
-                state.hunger(self.key);
-                let granted;
-                let left = deadline.map(|at| at.saturating_duration_since(began));
-                let bytes = state.bytes_of(self.key);
-                (state, granted) = shared.make_room(state, bytes, left, step);
-                if !granted.map_err(|error| error.with("activation", state.name_of(self.key)))? {
-                    return Ok(None);
-                }
-                // While there was no room, it may have been fetched ahead.
-                if state.is_stored(self.key) {
-                    let fetched = shared.fetch(&mut state, self.key);
-                    fetched.map_err(|error| error.with("activation", state.name_of(self.key)))?;
-                }
-                state.satisfied(self.key);
-                continue;
-            }
-            state.hurry(self.key);
-            shared.fetch_ahead(&mut state);
-            state.step_mut(step).wait_begins();
-            let in_time;
-            (state, in_time) = wait(&shared.changed, state, deadline);
-            state.step_mut(step).wait_ends();
-            if !in_time {
-                return Ok(None);
-            }
-        }
-    }
-}
-
-impl Saved {
-    /// Another operation has saved the same tensor, and uses it at once with what else it saves.
-    pub fn share(&self, operation: Operation) -> Result<()> {
-        let shared = self.handle.shared()?;
-        let dropped = lock(&shared.state).share(self.key, operation, shared.room);
-        drop(dropped);
-        Ok(())
-    }
-}
-
-impl Drop for Saved {
-    fn drop(&mut self) {
-        // In a forked child the lock may be taken for ever, and nothing there is ours to free.
-        let shared = &self.handle.shared;
-        if shared.is_forked() {
-            return;
-        }
-        let mut state = lock(&shared.state);
-        let dropped = state.forget(self.key);
-        shared.fetch_ahead(&mut state);
-        drop(state);
-        drop(dropped);
-        shared.changed.notify_all();
-    }
-}
-
 impl Handle {
-    fn shared(&self) -> Result<&Arc<Shared>> {
+    /// What is shared, in the process that has the workers.
+    pub(super) fn shared(&self) -> Result<&Arc<Shared>> {
         if !self.shared.is_forked() {
             return Ok(&self.shared);
         }
@@ -385,7 +265,7 @@ impl Drop for Handle {
         if self.shared.is_forked() {
             return;
         }
-        lock(&self.shared.state).closing = true;
+        lock(&self.shared.state).is_closing = true;
         self.shared.work.notify_all();
         for worker in self.workers.drain(..) {
             // A worker catches its panics: it can't have any.
@@ -394,194 +274,15 @@ impl Drop for Handle {
     }
 }
 
-/// The bytes of a chunk within a budget, and of all that is staged.
-pub(super) fn staging(budget: u64, compress: Compress) -> (usize, u64) {
-    let share = budget / STAGING_SHARE / THREADS as u64;
-    let chunk = share.clamp(CHUNK_BYTES_MIN, CHUNK_BYTES_MAX) as usize / ALIGNMENT * ALIGNMENT;
-    (chunk, (THREADS * (chunk + room_beside(chunk, compress))) as u64)
-}
-
-/// Bytes of freed blocks that are kept beside a budget.
-fn spare(budget: u64) -> usize {
-    (budget / SPARE_SHARE).clamp(SPARE_BYTES_MIN, SPARE_BYTES_MAX) as usize
-}
-
-impl Shared {
-    /// Whether this is a child of the process that has the workers.
-    pub fn is_forked(&self) -> bool {
-        self.process != process_id()
-    }
-
-    /// Bytes of the budget that workers have for themselves.
-    fn staging(&self) -> u64 {
-        self.config.budget.0 - self.room
-    }
-
-    /// Makes the plan that is asked for, without the lock: others go on as before meanwhile.
-    fn answer(
-        &self,
-        question: Option<Question>,
-        plan: impl FnOnce(&Profile, u64, Planner) -> Result<Plan>,
-    ) {
-        let Some(question) = question else { return };
-        let profile = &question.profile;
-        let minimum = activations::minimum_budget(profile);
-        // What is told is the user's budget, of which the planner has what staging leaves.
-        let plan = if minimum > self.room {
-            let (room, minimum) = (Size(self.room), Size(self.budget_for(minimum)));
-            Err(Error::invalid(format!(
-                "backward keeps more of what it used than the {room} that a plan has; give at least \
-                 {minimum} for one"
-            )))
-        } else {
-            plan(profile, self.room, self.config.planner)
-        };
-        lock(&self.state).answer(question, plan);
-    }
-
-    /// Waits until `bytes` more fit; `false` when `limit` has passed before.
-    fn make_room<'a>(
-        self: &'a Arc<Self>,
-        mut state: MutexGuard<'a, State>,
-        bytes: u64,
-        limit: Option<Duration>,
-        step: u64,
-    ) -> (MutexGuard<'a, State>, Result<bool>) {
-        let began = now();
-        let deadline = limit.and_then(|limit| began.checked_add(limit));
-        state.wanted += bytes;
-        if let Some(step) = state.steps.get_mut(&step) {
-            step.wait_begins();
-        }
-        self.work.notify_all();
-        let outcome = loop {
-            if state.used + bytes <= self.room {
-                break Ok(true);
-            }
-            if let Err(error) = self.check(&state, step) {
-                break Err(error);
-            }
-            let dropped = self.let_go(&mut state, bytes, step);
-            if !dropped.is_empty() {
-                drop(state);
-                drop(dropped);
-                state = lock(&self.state);
-                continue;
-            }
-            if state.still_for() > PATIENCE {
-                break Err(self.held_too_much(&state, bytes));
-            }
-            if deadline.is_some_and(|deadline| now() >= deadline) {
-                break Ok(false);
-            }
-            let soon = now() + LOOK_EVERY;
-            let until = deadline.map_or(soon, |deadline| deadline.min(soon));
-            state = wait(&self.changed, state, Some(until)).0;
-        };
-        state.wanted -= bytes;
-        if let Some(step) = state.steps.get_mut(&step) {
-            step.wait_ends();
-        }
-        (state, outcome)
-    }
-
-    /// Takes out of memory what nobody uses, or sends what was kept on its way, what was saved first before
-    /// the rest: that is used last.
-    fn let_go(self: &Arc<Self>, state: &mut State, bytes: u64, step: u64) -> Vec<Dropped> {
-        let missing = (state.used + bytes).saturating_sub(self.room);
-        let dropped = state.drop_restored(missing);
-        let leaving = state.leaving();
-        if dropped.is_empty() && leaving < missing {
-            let ahead = if state.is_guided(step) { 0 } else { self.room / AHEAD_SHARE };
-            for key in state.kept_oldest_first(missing + ahead - leaving) {
-                self.leave(state, key, self.config.compress);
-            }
-        }
-        dropped
-    }
-
-    /// Whether a step went well so far.
-    fn check(&self, state: &State, step: u64) -> Result<()> {
-        state.check_step(step)?;
-        state.refused(step).map_or(Ok(()), |together| Err(self.too_small(together)))
-    }
-
-    /// The least budget that has room for so many bytes.
-    fn budget_for(&self, bytes: u64) -> u64 {
-        let mut budget = bytes.next_multiple_of(MINIMUM_UNIT);
-        while budget - staging(budget, self.config.compress).1 < bytes {
-            budget += MINIMUM_UNIT;
-        }
-        budget
-    }
-
-    fn too_small(&self, together: &Together) -> Error {
-        let Together { bytes, tensors, name, .. } = together;
-        let what = if *tensors > 1 {
-            format!(
-                "{tensors} tensors of {} that one operation saves and uses at once",
-                Size(*bytes)
-            )
-        } else {
-            format!("one tensor of {}", Size(*bytes))
-        };
-        let (budget, minimum) = (self.config.budget, Size(self.budget_for(*bytes)));
-        let message = format!(
-            "the budget of {budget} is too small for {what}: give at least {minimum} (a model that is \
-             compiled as a whole is one operation: compile its parts)"
-        );
-        Error::new(Kind::OutOfMemory, message).with("activation", name)
-    }
-
-    /// Nobody gives memory back: threads have stopped one another, or somebody keeps what backward was given.
-    fn held_too_much(&self, state: &State, bytes: u64) -> Error {
-        let minimum = self.budget_for(state.all_bytes() + bytes);
-        let message = format!(
-            "the budget of {} is too small for {} that is in use and not given back: let go of saved \
-             tensors that you keep, or give {}, with which all that was saved by now would stay",
-            self.config.budget,
-            Size(state.used),
-            Size(minimum)
-        );
-        Error::new(Kind::OutOfMemory, message)
-    }
-
-    /// Fetches what backward will want next, as far as there is room.
-    pub fn fetch_ahead(self: &Arc<Self>, state: &mut State) {
-        state.is_full = false;
-        while let Some(key) = state.next_to_fetch() {
-            let bytes = state.bytes_of(key);
-            state.is_full = !state.has_spare(bytes, self.room) || self.fetch(state, key).is_err();
-            if state.is_full {
-                self.work.notify_all();
-                break;
-            }
-        }
-    }
-
-    /// Begins to read a stored tensor, for which there is room.
-    fn fetch(self: &Arc<Self>, state: &mut State, key: u64) -> Result<()> {
-        let block = Shelf::block(state.bytes_of(key) as usize)?;
-        state.come(key, block, self);
-        self.work.notify_all();
-        Ok(())
-    }
-
-    /// Begins to write a tensor that is here.
-    pub fn leave(&self, state: &mut State, key: u64, compress: Compress) {
-        state.leave(key, self.chunk_bytes, compress);
-        self.work.notify_all();
-    }
-}
-
 #[cfg(test)]
 #[cfg(not(loom))]
 mod tests {
     use super::*;
     use crate::activations::Mode;
-    use crate::activations::state::Phase;
+    use crate::activations::record::Phase;
     use crate::io::{self, Choice};
     use crate::memory::Buffer;
+    use crate::sync::wait;
 
     const NAMES: [&str; 2] = ["one", "two"];
 
@@ -685,8 +386,8 @@ mod tests {
     /// Waits until the tensor is on disk and nowhere else.
     fn until_stored(store: &Store, saved: &Saved) {
         let shared = &store.0.shared;
-        shared.leave(&mut lock(&shared.state), saved.key, shared.config.compress);
-        let is_stored = || lock(&shared.state).is_stored(saved.key);
+        shared.offload(&mut lock(&shared.state), saved.key, shared.config.compress);
+        let is_stored = || lock(&shared.state).records.is_offloaded(saved.key);
         while !is_stored() {
             std::thread::sleep(Duration::from_millis(1));
         }
@@ -700,9 +401,9 @@ mod tests {
         until_stored(&store, &saved);
         saved.take(None).unwrap().unwrap();
         let state = lock(&store.0.shared.state);
-        let step = &state.steps[&state.current()];
+        let step = state.steps.get(state.steps.current()).unwrap();
         assert!(step.reads.bytes() < 4096, "zeros are coded");
-        assert_eq!(step.decoded.0, 4096);
+        assert_eq!(step.decoding.0, 4096);
     }
 
     #[test]
@@ -714,18 +415,21 @@ mod tests {
         until_stored(&store, &late);
         late.take(None).unwrap().unwrap();
         let shared = &store.0.shared;
-        let is_back = |state: &State| matches!(state.records[&early.key].phase, Phase::Back { .. });
+        let is_back = |state: &State| {
+            let early = state.records.get(early.key).unwrap();
+            matches!(early.phase, Phase::Fetched { .. })
+        };
         let mut state = lock(&shared.state);
         while !is_back(&state) {
             state = wait(&shared.changed, state, None).0;
         }
-        let dropped = state.drop_restored(8192);
+        let dropped = state.drop_idle(8192);
         assert_eq!(dropped.len(), 2);
         drop(state);
         drop(dropped);
         let state = lock(&shared.state);
-        assert!(state.is_stored(late.key), "used");
-        assert!(!state.is_stored(early.key), "still to come");
+        assert!(state.records.is_offloaded(late.key), "used");
+        assert!(!state.records.is_offloaded(early.key), "still to come");
     }
 
     #[test]
@@ -743,20 +447,12 @@ mod tests {
     }
 
     #[test]
-    fn a_process_that_was_stopped_has_waited_for_no_longer_than_between_two_looks() {
-        let store = store();
-        let mut state = lock(&store.0.shared.state);
-        state.look_late(PATIENCE * 2);
-        assert!(state.still_for() <= LOOK_EVERY);
-    }
-
-    #[test]
     fn an_admission_that_nobody_uses_leaves_nothing() {
         let store = store();
         store.begin().unwrap();
         drop(admit(&store, NAMES[0]));
         let state = lock(&store.0.shared.state);
-        assert_eq!((state.records.len(), state.used), (0, 0));
+        assert_eq!((state.records.len(), state.room.used()), (0, 0));
     }
 
     #[test]

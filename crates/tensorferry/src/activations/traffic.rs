@@ -177,7 +177,7 @@ mod tests {
         Traffic { beside, awaited, all_bytes, ..Traffic::default() }
     }
 
-    fn told(speed: Option<Speed>) -> (f64, f64) {
+    fn measured(speed: Option<Speed>) -> (f64, f64) {
         let Speed { beside, speedup } = speed.unwrap();
         let rounded = |value: f64| (value * 1e6).round() / 1e6;
         (rounded(beside / MIB), rounded(speedup))
@@ -186,22 +186,26 @@ mod tests {
     #[test]
     fn a_disk_is_believed_half_by_this_step_and_half_by_those_before() {
         let first = traffic((16, 1.0), (0, 0.0)).speed(None);
-        assert_eq!(told(first), (16.0, 1.0));
+        assert_eq!(measured(first), (16.0, 1.0));
         let second = traffic((16, 3.0), (0, 0.0)).speed(first);
-        assert_eq!(told(second), (8.0, 1.0), "16 MiB in one second and in three");
-        assert_eq!(told(traffic((1, 9.0), (1, 9.0)).speed(second)), (8.0, 1.0), "too few to tell");
+        assert_eq!(measured(second), (8.0, 1.0), "16 MiB in one second and in three");
+        assert_eq!(
+            measured(traffic((1, 9.0), (1, 9.0)).speed(second)),
+            (8.0, 1.0),
+            "too few to tell"
+        );
     }
 
     #[test]
     fn what_waiting_makes_of_a_transfer_is_known_once_both_kinds_were_seen() {
         let one_kind = traffic((0, 0.0), (16, 1.0)).speed(None);
-        assert_eq!(told(one_kind), (16.0, 1.0));
+        assert_eq!(measured(one_kind), (16.0, 1.0));
         let both = traffic((16, 2.0), (16, 1.0)).speed(None);
-        assert_eq!(told(both), (8.0, 2.0));
+        assert_eq!(measured(both), (8.0, 2.0));
         let awaited_only = traffic((0, 0.0), (16, 2.0)).speed(both);
-        assert_eq!(told(awaited_only), (5.333_333, 2.0), "the disk became slower");
+        assert_eq!(measured(awaited_only), (5.333_333, 2.0), "the disk became slower");
         let again = traffic((16, 2.0), (16, 1.0)).speed(both);
-        assert_eq!(told(again), (8.0, 2.0));
+        assert_eq!(measured(again), (8.0, 2.0));
         assert_eq!(traffic((0, 0.0), (0, 0.0)).speed(None), None);
     }
 

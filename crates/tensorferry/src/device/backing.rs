@@ -3,7 +3,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use super::handles::{Memory, Refused};
+use super::handles::{DeviceMemory, Refused};
 use crate::error::{Error, Kind, Result};
 use crate::memory::{Block, Buffer, Region};
 use crate::size::Size;
@@ -62,7 +62,7 @@ impl Drop for Charge {
     }
 }
 
-/// The device's part of a [`Memory`]. Fields go in this order: bytes stop to count when they are
+/// The device's part of a [`DeviceMemory`]. Fields go in this order: bytes stop to count when they are
 /// gone.
 #[derive(Debug)]
 pub(super) struct Allocation {
@@ -81,7 +81,7 @@ impl Allocation {
     }
 
     /// The allocation behind `memory`, if it is one of this account's device.
-    pub(super) fn of<'a>(memory: &'a Memory, account: &Arc<Account>) -> Result<&'a Self> {
+    pub(super) fn of<'a>(memory: &'a DeviceMemory, account: &Arc<Account>) -> Result<&'a Self> {
         memory
             .native::<Self>()
             .filter(|allocation| Arc::ptr_eq(&allocation.charge.account, account))
@@ -91,7 +91,7 @@ impl Allocation {
 
 /// A range of `memory` for a copy of `block`, or the refusal.
 pub(super) fn target(
-    memory: &Memory,
+    memory: &DeviceMemory,
     account: &Arc<Account>,
     offset: usize,
     block: Block,

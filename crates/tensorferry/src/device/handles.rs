@@ -1,7 +1,7 @@
 //! What callers hold: opaque values that any device can make.
 //!
 //! Each handle carries what every device has (a length, an address, a completion) and, behind
-//! [`Any`], what only its device understands: a pointer of a driver, a seat in a queue. Dropping
+//! [`Any`], what only its device understands: a pointer of a driver, a place in a queue. Dropping
 //! the last clone drops that part, which gives the resource back.
 
 use std::any::Any;
@@ -18,13 +18,13 @@ type Native = Arc<dyn Any + Send + Sync>;
 
 /// An allocation on a device; clones share it, and the last one to go frees it.
 #[derive(Clone)]
-pub struct Memory {
+pub struct DeviceMemory {
     native: Native,
     address: u64,
     len: usize,
 }
 
-impl Memory {
+impl DeviceMemory {
     /// For devices: an allocation that is freed by dropping `native`.
     pub fn new<T: Any + Send + Sync>(native: Arc<T>, address: u64, len: usize) -> Self {
         Self { native, address, len }
@@ -63,7 +63,7 @@ impl Memory {
     }
 }
 
-impl fmt::Debug for Memory {
+impl fmt::Debug for DeviceMemory {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Memory({} at {:#x})", Size(self.len as u64), self.address)
     }

@@ -9,8 +9,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::backing::{self, Account, Allocation};
-use super::handles::{Event, Mapped, Memory, Refused, Stream, Transfer};
-use super::kernels::{self, Entered, Kernel, Kernels, Operand, Sight, View};
+use super::handles::{DeviceMemory, Event, Mapped, Refused, Stream, Transfer};
+use super::kernels::{self, DevicePointer, Entered, Kernel, Kernels, Operand, View};
 use super::link::Direction;
 use super::ticket::{Fault, Outcome, Ticket};
 use super::{Device, Facts, STREAMS_MAX};
@@ -27,7 +27,7 @@ pub struct Host {
 }
 
 /// The device's part of a [`Stream`].
-struct Lane {
+struct HostStream {
     account: Arc<Account>,
     /// The first failure since the last report; held while an operation is done.
     fault: Mutex<Option<Fault>>,
@@ -47,10 +47,10 @@ impl Host {
         Self { account: Account::new(capacity), streams: Arc::new(()) }
     }
 
-    fn lane<'a>(&self, stream: &'a Stream) -> Result<&'a Lane> {
+    fn queue_of<'a>(&self, stream: &'a Stream) -> Result<&'a HostStream> {
         stream
-            .native::<Lane>()
-            .filter(|lane| Arc::ptr_eq(&lane.account, &self.account))
+            .native::<HostStream>()
+            .filter(|queue| Arc::ptr_eq(&queue.account, &self.account))
             .ok_or_else(|| Error::invalid("the stream belongs to another device"))
     }
 }
@@ -61,7 +61,7 @@ impl Default for Host {
     }
 }
 
-impl Lane {
+impl HostStream {
     /// Does `work`, unless the stream has failed; a failure stays with the stream. Threads that
     /// share the stream take turns: its operations never overlap.
     fn perform(&self, work: impl FnOnce() -> Result<()>) -> Outcome {
@@ -98,10 +98,10 @@ impl Device for Host {
         }
     }
 
-    fn allocate(&self, len: usize) -> Result<Memory> {
+    fn allocate(&self, len: usize) -> Result<DeviceMemory> {
         let allocation = Allocation::new(&self.account, len)?;
         let address = allocation.region.address();
-        Ok(Memory::new(allocation, address, len))
+        Ok(DeviceMemory::new(allocation, address, len))
     }
 
     fn allocate_host(&self, len: usize) -> Result<Block> {
@@ -120,22 +120,22 @@ impl Device for Host {
         }
         let account = Arc::clone(&self.account);
         let (fault, share) = (Mutex::new(None), Arc::clone(&self.streams));
-        Ok(Stream::new(Arc::new(Lane { account, fault, _share: share })))
+        Ok(Stream::new(Arc::new(HostStream { account, fault, _share: share })))
     }
 
     fn copy_in(
         &self,
         stream: &Stream,
         from: Block,
-        to: &Memory,
+        to: &DeviceMemory,
         offset: usize,
     ) -> Result<Transfer, Refused> {
-        let lane = match self.lane(stream) {
-            Ok(lane) => lane,
+        let queue = match self.queue_of(stream) {
+            Ok(queue) => queue,
             Err(error) => return Err(Refused { error, block: from }),
         };
         let (range, from) = backing::target(to, &self.account, offset, from)?;
-        let outcome = lane.perform(|| {
+        let outcome = queue.perform(|| {
             let allocation = Allocation::of(to, &self.account)?;
             allocation.region.write(range)?.copy_from_slice(&from);
             Ok(())
@@ -146,18 +146,18 @@ impl Device for Host {
     fn copy_out(
         &self,
         stream: &Stream,
-        from: &Memory,
+        from: &DeviceMemory,
         offset: usize,
         to: Block,
     ) -> Result<Transfer, Refused> {
-        let lane = match self.lane(stream) {
-            Ok(lane) => lane,
+        let queue = match self.queue_of(stream) {
+            Ok(queue) => queue,
             Err(error) => return Err(Refused { error, block: to }),
         };
         let (range, mut to) = backing::target(from, &self.account, offset, to)?;
         let outcome = match to.as_mut() {
             None => return Err(backing::read_only(to)),
-            Some(bytes) => lane.perform(|| {
+            Some(bytes) => queue.perform(|| {
                 let allocation = Allocation::of(from, &self.account)?;
                 bytes.copy_from_slice(&allocation.region.read(range)?);
                 Ok(())
@@ -167,28 +167,28 @@ impl Device for Host {
     }
 
     fn record(&self, stream: &Stream) -> Result<Event> {
-        let lane = self.lane(stream)?;
-        Ok(lane.event(lane.perform(|| Ok(()))))
+        let queue = self.queue_of(stream)?;
+        Ok(queue.event(queue.perform(|| Ok(()))))
     }
 
     fn wait_for(&self, stream: &Stream, event: &Event) -> Result<()> {
-        let lane = self.lane(stream)?;
+        let queue = self.queue_of(stream)?;
         let past = event
             .native::<Past>()
             .filter(|past| Arc::ptr_eq(&past.account, &self.account))
             .ok_or_else(|| Error::invalid("the event belongs to another device"))?;
         if let Some(fault) = past.ticket.outcome().and_then(|outcome| outcome.fault) {
-            lock(&lane.fault).get_or_insert_with(|| fault.inherited());
+            lock(&queue.fault).get_or_insert_with(|| fault.inherited());
         }
         Ok(())
     }
 
     fn synchronize(&self, stream: &Stream, _limit: Duration) -> Result<()> {
-        let fault = lock(&self.lane(stream)?.fault).take();
+        let fault = lock(&self.queue_of(stream)?.fault).take();
         fault.map_or(Ok(()), |fault| Err(fault.error()))
     }
 
-    fn host_view(&self, memory: &Memory, range: Range<usize>) -> Result<View> {
+    fn host_view(&self, memory: &DeviceMemory, range: Range<usize>) -> Result<View> {
         let mut entered = self.enter(vec![Operand::read(memory, range)])?;
         entered.views.pop().ok_or_else(|| Error::new(Kind::Internal, "an operand has no view"))
     }
@@ -200,10 +200,10 @@ impl Device for Host {
 
 impl Kernels for Host {
     fn launch(&self, stream: &Stream, operands: Vec<Operand>, kernel: Kernel) -> Result<Event> {
-        let lane = self.lane(stream)?;
+        let queue = self.queue_of(stream)?;
         kernels::validate(&operands, &self.account)?;
-        let outcome = lane.perform(|| kernels::run(operands, kernel, &self.account));
-        Ok(lane.event(outcome))
+        let outcome = queue.perform(|| kernels::run(operands, kernel, &self.account));
+        Ok(queue.event(outcome))
     }
 
     fn enter(&self, operands: Vec<Operand>) -> Result<Entered> {
@@ -211,8 +211,8 @@ impl Kernels for Host {
         Ok(Entered::new(kernels::views(operands, &self.account)?, None))
     }
 
-    fn sight(&self, memory: &Memory) -> Result<Sight> {
-        Sight::of(memory, &self.account)
+    fn pointer(&self, memory: &DeviceMemory) -> Result<DevicePointer> {
+        DevicePointer::of(memory, &self.account)
     }
 
     fn direct_access(&self, stream: &Stream, _: Direction, _: u64) -> Result<Event> {

@@ -1,4 +1,4 @@
-//! The door through which a computation reaches device memory, on devices without real kernels.
+//! How a computation reaches device memory, on devices without real kernels.
 //!
 //! Host code can't touch device memory. A *kernel* can, and on `host` and `emulated` a kernel is
 //! a host function, so there must be a way in that says "this runs on the device": an operation
@@ -18,7 +18,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::backing::{Account, Allocation};
-use super::handles::{Event, Mapped, Memory, Presence, Stream};
+use super::handles::{DeviceMemory, Event, Mapped, Presence, Stream};
 use super::link::Direction;
 use crate::error::{Error, Kind, Result};
 use crate::memory::{Reading, Region, Writing, overlap};
@@ -40,9 +40,14 @@ pub trait Kernels: Send + Sync {
     /// [`direct_access`](Self::direct_access).
     fn enter(&self, operands: Vec<Operand>) -> Result<Entered>;
 
-    /// Where kernels see device memory. Costs nothing, and says nothing of what is there: for that,
+    /// Where device memory lies for kernels. Costs nothing, and says nothing of what is there: for that,
     /// [`enter`](Self::enter).
-    fn sight(&self, memory: &Memory) -> Result<Sight>;
+    fn pointer(&self, memory: &DeviceMemory) -> Result<DevicePointer>;
+
+    /// The former name of [`pointer`](Self::pointer).
+    fn sight(&self, memory: &DeviceMemory) -> Result<DevicePointer> {
+        self.pointer(memory)
+    }
 
     /// Occupies the link, in its turn on `stream`, as a kernel does that uses `bytes` of mapped
     /// host memory in place.
@@ -54,17 +59,17 @@ pub trait Kernels: Send + Sync {
     fn direct_time(&self, direction: Direction, bytes: u64, compute: Duration) -> Duration;
 }
 
-/// Where kernels see a range of device memory. A kernel's own views may outlive the memory, as a
+/// The address of a range of device memory, for kernels. A kernel's own views may outlive the memory, as a
 /// tensor of PyTorch's does that somebody kept: as long as one holds this, the bytes are there, though
 /// they count no more.
 #[derive(Debug, Clone)]
-pub struct Sight {
+pub struct DevicePointer {
     region: Arc<Region>,
     range: Range<usize>,
 }
 
-impl Sight {
-    pub(super) fn of(memory: &Memory, account: &Arc<Account>) -> Result<Self> {
+impl DevicePointer {
+    pub(super) fn of(memory: &DeviceMemory, account: &Arc<Account>) -> Result<Self> {
         let region = Arc::clone(&Allocation::of(memory, account)?.region);
         Ok(Self { range: 0..region.len(), region })
     }
@@ -98,36 +103,37 @@ impl Sight {
 /// A range that a kernel uses, and how.
 #[derive(Debug, Clone)]
 pub struct Operand {
-    place: Place,
+    memory: OperandMemory,
     range: Range<usize>,
     writes: bool,
 }
 
+/// What an operand lies in.
 #[derive(Debug, Clone)]
-enum Place {
-    Device(Memory),
+enum OperandMemory {
+    Device(DeviceMemory),
     Host(Mapped),
 }
 
 impl Operand {
     /// Device memory that is read.
-    pub fn read(memory: &Memory, range: Range<usize>) -> Self {
-        Self { place: Place::Device(memory.clone()), range, writes: false }
+    pub fn read(memory: &DeviceMemory, range: Range<usize>) -> Self {
+        Self { memory: OperandMemory::Device(memory.clone()), range, writes: false }
     }
 
     /// Device memory that is read and written.
-    pub fn write(memory: &Memory, range: Range<usize>) -> Self {
-        Self { place: Place::Device(memory.clone()), range, writes: true }
+    pub fn write(memory: &DeviceMemory, range: Range<usize>) -> Self {
+        Self { memory: OperandMemory::Device(memory.clone()), range, writes: true }
     }
 
     /// Host memory that is read in place.
     pub fn read_mapped(mapped: &Mapped, range: Range<usize>) -> Self {
-        Self { place: Place::Host(mapped.clone()), range, writes: false }
+        Self { memory: OperandMemory::Host(mapped.clone()), range, writes: false }
     }
 
     /// Host memory that is written in place.
     pub fn write_mapped(mapped: &Mapped, range: Range<usize>) -> Self {
-        Self { place: Place::Host(mapped.clone()), range, writes: true }
+        Self { memory: OperandMemory::Host(mapped.clone()), range, writes: true }
     }
 
     pub(super) fn range(&self) -> &Range<usize> {
@@ -140,16 +146,16 @@ impl Operand {
 
     /// The bytes that cross the link in `direction` when this is used in place.
     pub(super) fn direct_bytes(&self, direction: Direction) -> u64 {
-        let crosses =
-            matches!(&self.place, Place::Host(_)) && self.writes == (direction == Direction::Out);
+        let crosses = matches!(&self.memory, OperandMemory::Host(_))
+            && self.writes == (direction == Direction::Out);
         if crosses { self.range.len() as u64 } else { 0 }
     }
 
     /// Where the allocation or mapping it lies in starts, for the device.
     pub(super) fn address(&self) -> u64 {
-        match &self.place {
-            Place::Device(memory) => memory.address(),
-            Place::Host(mapped) => mapped.address(),
+        match &self.memory {
+            OperandMemory::Device(memory) => memory.address(),
+            OperandMemory::Host(mapped) => mapped.address(),
         }
     }
 
@@ -177,9 +183,9 @@ impl Operand {
     }
 
     fn region(&self, account: &Arc<Account>) -> Result<&Arc<Region>> {
-        match &self.place {
-            Place::Device(memory) => Ok(&Allocation::of(memory, account)?.region),
-            Place::Host(mapped) => {
+        match &self.memory {
+            OperandMemory::Device(memory) => Ok(&Allocation::of(memory, account)?.region),
+            OperandMemory::Host(mapped) => {
                 let ours = |other: &&Arc<Account>| Arc::ptr_eq(other, account);
                 mapped
                     .native::<Arc<Account>>()

@@ -21,7 +21,7 @@
 //! pageable memory may be synchronous. So a schedule that counts on overlap takes its blocks from
 //! `allocate_host`. ([`Host`] does everything within the call, so there nothing overlaps.)
 //!
-//! **Ownership.** A copy owns its [`Block`] and a share of its [`Memory`] until the device is done,
+//! **Ownership.** A copy owns its [`Block`] and a share of its [`DeviceMemory`] until the device is done,
 //! whether or not its `Transfer` still exists; then the block comes back through the `Transfer`, or
 //! to its owner if nobody asks. So memory can be freed while it is in use: it goes, and stops
 //! counting as used, when the last operation on it is done.
@@ -40,14 +40,14 @@
 //! # Implementations
 //!
 //! [`Host`] does everything at once, in the calling thread. [`Emulated`] has a capacity, a link
-//! that takes time, and finds races. The third seat is for CUDA, whose driver has a call for each
+//! that takes time, and finds races. A third implementation is for CUDA, whose driver has a call for each
 //! method, so that it needs no change here. *There is no CUDA implementation yet, so this table
 //! has not been tried on hardware.*
 //!
 //! | here | CUDA driver API |
 //! |---|---|
 //! | [`Device::facts`] | `cuDeviceGetName`, `cuMemGetInfo` |
-//! | [`Device::allocate`], drop of [`Memory`] | `cuMemAlloc`, `cuMemFree` (which itself waits for the device; `cuMemFreeAsync` does not) |
+//! | [`Device::allocate`], drop of [`DeviceMemory`] | `cuMemAlloc`, `cuMemFree` (which itself waits for the device; `cuMemFreeAsync` does not) |
 //! | [`Device::allocate_host`], drop of the block | `cuMemHostAlloc`, `cuMemFreeHost` (as the keeper of a [`Foreign`](crate::memory::Foreign)) |
 //! | [`Device::map_host`], [`Mapped::unmap`] or drop | `cuMemHostRegister` with `DEVICEMAP`, `cuMemHostUnregister` |
 //! | [`Mapped::address`] | `cuMemHostGetDevicePointer` |
@@ -80,11 +80,17 @@ use serde::{Deserialize, Serialize};
 pub use backing::ALLOCATION_ALIGNMENT;
 pub use emulated::Emulated;
 pub use handles::{
-    Completion, Event, Held, Mapped, Memory, Presence, Refused, Stream, Transfer, Watch,
+    Completion, DeviceMemory, Event, Held, Mapped, Presence, Refused, Stream, Transfer, Watch,
 };
 pub use host::Host;
-pub use kernels::{Entered, Kernel, Kernels, Operand, Sight, View};
+pub use kernels::{DevicePointer, Entered, Kernel, Kernels, Operand, View};
 pub use link::Direction;
+
+/// The former name of [`DeviceMemory`].
+pub type Memory = DeviceMemory;
+
+/// The former name of [`DevicePointer`].
+pub type Sight = DevicePointer;
 
 use crate::error::{Error, Kind, Result};
 use crate::memory::Block;
@@ -102,7 +108,7 @@ pub trait Device: Send + Sync + fmt::Debug {
 
     /// `len` bytes of device memory, freed when the last handle and the last operation on them are
     /// gone. What they contain is not defined.
-    fn allocate(&self, len: usize) -> Result<Memory>;
+    fn allocate(&self, len: usize) -> Result<DeviceMemory>;
 
     /// `len` bytes of host memory from which and to which this device copies fastest, and without
     /// making the caller wait.
@@ -120,7 +126,7 @@ pub trait Device: Send + Sync + fmt::Debug {
         &self,
         stream: &Stream,
         from: Block,
-        to: &Memory,
+        to: &DeviceMemory,
         offset: usize,
     ) -> Result<Transfer, Refused>;
 
@@ -129,7 +135,7 @@ pub trait Device: Send + Sync + fmt::Debug {
     fn copy_out(
         &self,
         stream: &Stream,
-        from: &Memory,
+        from: &DeviceMemory,
         offset: usize,
         to: Block,
     ) -> Result<Transfer, Refused>;
@@ -147,7 +153,7 @@ pub trait Device: Send + Sync + fmt::Debug {
 
     /// A look at device memory from host code: [`Kind::Unsupported`] unless host and device are
     /// one. Nothing may count on it.
-    fn host_view(&self, memory: &Memory, range: Range<usize>) -> Result<View>;
+    fn host_view(&self, memory: &DeviceMemory, range: Range<usize>) -> Result<View>;
 
     /// How to run host functions *as kernels of this device*; `None` for real accelerators.
     fn kernels(&self) -> Option<&dyn Kernels> {

@@ -30,7 +30,7 @@ pub(super) struct Outcome {
     pub(super) at: Duration,
 }
 
-/// An [`Error`] that can be told more than once.
+/// An [`Error`] that can be raised more than once.
 #[derive(Debug, Clone)]
 pub(super) struct Fault {
     kind: Kind,
@@ -50,8 +50,9 @@ impl Fault {
     /// What the operations in line behind the failed one fail with.
     pub(super) fn inherited(&self) -> Self {
         const FRONT: &str = "an earlier operation failed: ";
-        let told = self.message.starts_with(FRONT);
-        let message = if told { self.message.clone() } else { format!("{FRONT}{}", self.message) };
+        let is_inherited = self.message.starts_with(FRONT);
+        let message =
+            if is_inherited { self.message.clone() } else { format!("{FRONT}{}", self.message) };
         Self { message, ..*self }
     }
 }
@@ -78,20 +79,20 @@ impl Ticket {
     }
 }
 
-fn told(outcome: &Outcome) -> Result<()> {
+fn result_of(outcome: &Outcome) -> Result<()> {
     outcome.fault.as_ref().map_or(Ok(()), |fault| Err(fault.error()))
 }
 
 impl Completion for Ticket {
     fn poll(&self) -> Option<Result<()>> {
-        lock(&self.state).outcome.as_ref().map(told)
+        lock(&self.state).outcome.as_ref().map(result_of)
     }
 
     fn wait_until(&self, deadline: Option<Instant>) -> Option<Result<()>> {
         let mut state = lock(&self.state);
         loop {
             if let Some(outcome) = &state.outcome {
-                return Some(told(outcome));
+                return Some(result_of(outcome));
             }
             let in_time;
             (state, in_time) = wait(&self.settled, state, deadline);

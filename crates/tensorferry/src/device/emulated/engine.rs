@@ -41,7 +41,7 @@ use super::hazards::{Access, AccessId, Actor, Clock, Hazards};
 use super::spec::Spec;
 use super::{LINK_LOG_MAX, LinkUse};
 use crate::device::backing::{Account, Allocation};
-use crate::device::handles::{Completion, Memory, Presence};
+use crate::device::handles::{Completion, DeviceMemory, Presence};
 use crate::device::kernels::{self, Kernel, Operand};
 use crate::device::link::{Direction, Link, Slot};
 use crate::device::ticket::{Fault, Outcome, Ticket};
@@ -137,7 +137,7 @@ pub(super) enum Work {
 pub(super) struct CopyWork {
     pub(super) direction: Direction,
     pub(super) block: Block,
-    pub(super) memory: Memory,
+    pub(super) memory: DeviceMemory,
     pub(super) range: Range<usize>,
 }
 
@@ -195,9 +195,10 @@ impl Core {
             Arc::new(Self { epoch: Instant::now(), account, state: Mutex::new(state), bells });
         for (unit, name) in ["ferry-link-in", "ferry-link-out", "ferry-compute"].iter().enumerate()
         {
-            let seat = Arc::clone(&core);
-            let spawned =
-                thread::Builder::new().name((*name).to_owned()).spawn(move || seat.serve(unit));
+            let unit_core = Arc::clone(&core);
+            let spawned = thread::Builder::new()
+                .name((*name).to_owned())
+                .spawn(move || unit_core.serve(unit));
             if let Err(error) = spawned {
                 core.close();
                 return Err(Error::from_io(error, "can't start a thread of the emulated device"));

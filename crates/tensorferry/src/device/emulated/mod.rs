@@ -11,7 +11,7 @@
 //!   gets only while no kernel in flight is against it. On a real device all this would go through
 //!   and give wrong numbers now and then.
 //! - Host code gets no view of device memory, and addresses of device memory are such that
-//!   following one faults. Computations go in by the [`Kernels`] door.
+//!   following one faults. Computations reach it through [`Kernels`].
 //! - Kernels run one at a time, in real time: how fast a GPU would be is not modelled.
 //! - A kernel that uses host memory in place occupies the link as a copy of
 //!   [`direct_bytes`](super::link::direct_bytes) would, so that it and copies get in each other's
@@ -36,8 +36,8 @@ use hazards::{Access, Clock};
 pub use spec::Spec;
 
 use super::backing::{self, ALLOCATION_ALIGNMENT, Account, Allocation};
-use super::handles::{Event, Mapped, Memory, Refused, Stream, Transfer};
-use super::kernels::{self, Entered, Kernel, Kernels, Operand, Sight, View};
+use super::handles::{DeviceMemory, Event, Mapped, Refused, Stream, Transfer};
+use super::kernels::{self, DevicePointer, Entered, Kernel, Kernels, Operand, View};
 use super::link::{self, Direction, Slot};
 use super::ticket::Ticket;
 use super::{Device, Facts, LinkFacts};
@@ -76,7 +76,7 @@ pub struct LinkUse {
 }
 
 /// The device's part of a [`Stream`].
-struct Seat {
+struct EmulatedStream {
     core: Arc<Core>,
     id: u64,
 }
@@ -118,10 +118,10 @@ impl Emulated {
         self.core.lock().fail_next(direction);
     }
 
-    fn seat<'a>(&self, stream: &'a Stream) -> Result<&'a Seat> {
+    fn queue_of<'a>(&self, stream: &'a Stream) -> Result<&'a EmulatedStream> {
         stream
-            .native::<Seat>()
-            .filter(|seat| Arc::ptr_eq(&seat.core, &self.core))
+            .native::<EmulatedStream>()
+            .filter(|queue| Arc::ptr_eq(&queue.core, &self.core))
             .ok_or_else(|| Error::invalid("the stream belongs to another device"))
     }
 
@@ -138,12 +138,12 @@ impl Emulated {
         &self,
         stream: &Stream,
         direction: Direction,
-        memory: &Memory,
+        memory: &DeviceMemory,
         offset: usize,
         block: Block,
     ) -> Result<Transfer, Refused> {
-        let id = match self.seat(stream) {
-            Ok(seat) => seat.id,
+        let id = match self.queue_of(stream) {
+            Ok(queue) => queue.id,
             Err(error) => return Err(Refused { error, block }),
         };
         let (range, block) = backing::target(memory, &self.account, offset, block)?;
@@ -165,7 +165,7 @@ impl Emulated {
     }
 
     fn submit(&self, stream: &Stream, work: Work, accesses: Vec<Access>) -> Result<Event> {
-        let (id, now) = (self.seat(stream)?.id, self.core.now());
+        let (id, now) = (self.queue_of(stream)?.id, self.core.now());
         let mut state = self.core.lock();
         state.admit(id, &accesses)?;
         let ticket = state.push(id, work, accesses, now);
@@ -204,9 +204,9 @@ impl Device for Emulated {
         }
     }
 
-    fn allocate(&self, len: usize) -> Result<Memory> {
+    fn allocate(&self, len: usize) -> Result<DeviceMemory> {
         let allocation = Allocation::new(&self.account, len)?;
-        Ok(Memory::new(allocation, self.address(len), len))
+        Ok(DeviceMemory::new(allocation, self.address(len), len))
     }
 
     fn allocate_host(&self, len: usize) -> Result<Block> {
@@ -222,14 +222,14 @@ impl Device for Emulated {
 
     fn stream(&self) -> Result<Stream> {
         let id = self.core.lock().open_stream()?;
-        Ok(Stream::new(Arc::new(Seat { core: Arc::clone(&self.core), id })))
+        Ok(Stream::new(Arc::new(EmulatedStream { core: Arc::clone(&self.core), id })))
     }
 
     fn copy_in(
         &self,
         stream: &Stream,
         from: Block,
-        to: &Memory,
+        to: &DeviceMemory,
         offset: usize,
     ) -> Result<Transfer, Refused> {
         self.copy(stream, Direction::In, to, offset, from)
@@ -238,7 +238,7 @@ impl Device for Emulated {
     fn copy_out(
         &self,
         stream: &Stream,
-        from: &Memory,
+        from: &DeviceMemory,
         offset: usize,
         to: Block,
     ) -> Result<Transfer, Refused> {
@@ -250,7 +250,7 @@ impl Device for Emulated {
     }
 
     fn wait_for(&self, stream: &Stream, event: &Event) -> Result<()> {
-        let (id, now) = (self.seat(stream)?.id, self.core.now());
+        let (id, now) = (self.queue_of(stream)?.id, self.core.now());
         let mark = event
             .native::<Mark>()
             .filter(|mark| Arc::ptr_eq(&mark.core, &self.core))
@@ -264,10 +264,10 @@ impl Device for Emulated {
     }
 
     fn synchronize(&self, stream: &Stream, limit: Duration) -> Result<()> {
-        self.core.synchronize(self.seat(stream)?.id, limit)
+        self.core.synchronize(self.queue_of(stream)?.id, limit)
     }
 
-    fn host_view(&self, _: &Memory, _: Range<usize>) -> Result<View> {
+    fn host_view(&self, _: &DeviceMemory, _: Range<usize>) -> Result<View> {
         let message = "host code can't look at device memory; copy it out, or run a kernel";
         Err(Error::new(Kind::Unsupported, message))
     }
@@ -296,8 +296,8 @@ impl Kernels for Emulated {
         Ok(Entered::new(kernels::views(operands, &self.account)?, Some(presence)))
     }
 
-    fn sight(&self, memory: &Memory) -> Result<Sight> {
-        Sight::of(memory, &self.account)
+    fn pointer(&self, memory: &DeviceMemory) -> Result<DevicePointer> {
+        DevicePointer::of(memory, &self.account)
     }
 
     fn direct_access(&self, stream: &Stream, direction: Direction, bytes: u64) -> Result<Event> {
@@ -323,7 +323,7 @@ impl Drop for Emulated {
     }
 }
 
-impl Drop for Seat {
+impl Drop for EmulatedStream {
     fn drop(&mut self) {
         let mut state = self.core.lock();
         state.leave_stream(self.id);

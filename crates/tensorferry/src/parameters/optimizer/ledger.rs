@@ -88,7 +88,7 @@ impl Ledger {
         if ledger.version != VERSION {
             return Err(format!("it is of version {}, this is {VERSION}", ledger.version));
         }
-        // Before chunks are cut: there must not be more of them than are told.
+        // Before chunks are cut: there must not be more of them than are listed.
         let elements = ledger.batches.iter().flatten().map(|shape| u128::from(shape.elements));
         if elements.sum::<u128>() > ledger.chunks.len() as u128 * (CHUNK_BYTES / 8) as u128 {
             return Err("it has more elements than chunks for them".into());
@@ -97,9 +97,9 @@ impl Ledger {
         for batch in &ledger.batches {
             layout = layout.with(batch.clone());
         }
-        let told = ledger.chunks.iter().map(|sums| sums.parameters.len());
+        let listed = ledger.chunks.iter().map(|sums| sums.parameters.len());
         let cut = layout.chunks.iter().map(|chunk| chunk.segments.len());
-        if ledger.steps.len() != layout.tensors.len() || !told.eq(cut) {
+        if ledger.steps.len() != layout.tensors.len() || !listed.eq(cut) {
             return Err("its lists do not fit together".into());
         }
         Ok((ledger, layout))

@@ -43,13 +43,13 @@
 //! verified whenever it is read, also in the process that wrote it.
 //!
 //! The ledger also has checksums of the parameters after the step. Whoever resumes a state brings
-//! the parameters from elsewhere, and is told if they are not those that the state belongs to.
+//! the parameters from elsewhere, and gets an error if they are not those that the state belongs to.
 
 mod layout;
 mod ledger;
 mod memory;
 mod part;
-mod place;
+mod state_file;
 mod store;
 mod stream;
 

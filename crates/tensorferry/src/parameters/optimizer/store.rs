@@ -10,7 +10,7 @@ use serde::Serialize;
 use super::layout::{CHUNK_BYTES, Chunk, Layout, Shape};
 use super::ledger::{Ledger, Sums, beside};
 use super::part::{Changing, Part, Planes, Reading};
-use super::place::Place;
+use super::state_file::StateFile;
 use super::stream::{Done, Stream, Task, Worker};
 use crate::codec::adam::Factors;
 use crate::codec::checksum::crc32c;
@@ -30,7 +30,7 @@ pub const STAGING_BYTES: usize = STAGING_CHUNKS * CHUNK_BYTES;
 /// Moments, and masters of halves, in a file.
 pub struct Store {
     engine: Arc<dyn Engine>,
-    place: Place,
+    state_file: StateFile,
     file: File,
     pool: Pool,
     batches: Vec<Vec<Shape>>,
@@ -104,11 +104,17 @@ impl Store {
     /// A store without tensors, in a file of `directory`; what an earlier process has left there
     /// may be overwritten.
     pub fn create(engine: &Arc<dyn Engine>, directory: &Path) -> Result<Self> {
-        let place = Place::new_in(directory)?;
-        Ledger::remove(&beside(&place.path))?;
+        let state_file = StateFile::new_in(directory)?;
+        Ledger::remove(&beside(&state_file.path))?;
         let empty = Ledger::new(Vec::new(), Vec::new(), Vec::new());
-        let store =
-            Self::open(engine, place, Mode::Replace, empty, Layout::default(), Condition::Whole)?;
+        let store = Self::open(
+            engine,
+            state_file,
+            Mode::Replace,
+            empty,
+            Layout::default(),
+            Condition::Whole,
+        )?;
         store.publish()?;
         Ok(store)
     }
@@ -116,13 +122,14 @@ impl Store {
     /// The store that an earlier process has left in `directory`, if it was not in the middle of a
     /// step. The first step comes after [`belongs_to`](Self::belongs_to).
     pub fn resume(engine: &Arc<dyn Engine>, directory: &Path) -> Result<Self> {
-        let place = Place::left_in(directory)?;
-        let Some((ledger, layout)) = Ledger::read(&beside(&place.path))? else {
+        let state_file = StateFile::left_in(directory)?;
+        let Some((ledger, layout)) = Ledger::read(&beside(&state_file.path))? else {
             let why = "the process that had this state ended in the middle of a step, so old and \
                        new are mixed in it; start without resuming, from a checkpoint";
-            return Err(Error::new(Kind::Corrupt, why).with("file", place.path.display()));
+            return Err(Error::new(Kind::Corrupt, why).with("file", state_file.path.display()));
         };
-        let store = Self::open(engine, place, Mode::Update, ledger, layout, Condition::Resumed)?;
+        let store =
+            Self::open(engine, state_file, Mode::Update, ledger, layout, Condition::Resumed)?;
         if store.file.len()? < store.layout.len {
             let why = "the state of the optimizer was cut short";
             return Err(Error::new(Kind::Truncated, why).with("file", store.path().display()));
@@ -132,18 +139,18 @@ impl Store {
 
     fn open(
         engine: &Arc<dyn Engine>,
-        place: Place,
+        state_file: StateFile,
         mode: Mode,
         ledger: Ledger,
         layout: Layout,
         condition: Condition,
     ) -> Result<Self> {
-        let file = engine.open(&place.path, Open::direct(mode))?;
+        let file = engine.open(&state_file.path, Open::direct(mode))?;
         let report = Report { file_bytes: layout.len, ..Report::default() };
         Ok(Self {
             engine: Arc::clone(engine),
             file,
-            place,
+            state_file,
             pool: Pool::new(CHUNK_BYTES, STAGING_CHUNKS)?,
             batches: ledger.batches,
             layout,
@@ -156,7 +163,7 @@ impl Store {
 
     /// The file.
     pub fn path(&self) -> &Path {
-        &self.place.path
+        &self.state_file.path
     }
 
     /// The tensors in the order of their numbers, and the steps that each has taken.

@@ -72,13 +72,13 @@ impl Stream<'_> {
         let queue = Mutex::new(tasks.into_iter());
         let share = self.pool.slots() / threads;
         let results = on_threads(threads, || {
-            let mut lane = Lane::new(self, share);
-            let outcome = lane.run(&queue, worker);
+            let mut transfers = Transfers::new(self, share);
+            let outcome = transfers.run(&queue, worker);
             if outcome.is_err() {
                 // The others need not go on.
                 lock(&queue).by_ref().for_each(drop);
             }
-            outcome.map(|()| (std::mem::take(&mut lane.done), lane.waited))
+            outcome.map(|()| (std::mem::take(&mut transfers.done), transfers.waited))
         })?;
         let waited = results.iter().map(|(_, waited)| *waited).max().unwrap_or_default();
         Ok((results.into_iter().flat_map(|(done, _)| done).collect(), waited))
@@ -97,7 +97,7 @@ impl Stream<'_> {
 }
 
 /// One thread's transfers.
-struct Lane<'a, P> {
+struct Transfers<'a, P> {
     stream: &'a Stream<'a>,
     share: usize,
     reads: VecDeque<(Task<P>, Pending<Block>)>,
@@ -106,7 +106,7 @@ struct Lane<'a, P> {
     waited: Duration,
 }
 
-impl<'a, P> Lane<'a, P> {
+impl<'a, P> Transfers<'a, P> {
     fn new(stream: &'a Stream<'a>, share: usize) -> Self {
         let (reads, writes) = (VecDeque::new(), VecDeque::new());
         Self { stream, share, reads, writes, done: Vec::new(), waited: Duration::ZERO }
@@ -128,7 +128,7 @@ impl<'a, P> Lane<'a, P> {
         Ok(())
     }
 
-    /// Starts reads, up to half of this lane's memory.
+    /// Starts reads, up to half of this thread's share of the memory.
     fn read_ahead(&mut self, queue: &Mutex<vec::IntoIter<Task<P>>>) -> Result<()> {
         while self.reads.len() < (self.share / 2).max(1) {
             let Some(task) = lock(queue).next() else { return Ok(()) };
@@ -175,7 +175,7 @@ impl<'a, P> Lane<'a, P> {
 }
 
 /// Also after a failure all transfers end first: what is written next must not meet what was.
-impl<P> Drop for Lane<'_, P> {
+impl<P> Drop for Transfers<'_, P> {
     fn drop(&mut self) {
         self.reads.iter().for_each(|(_, read)| read.see_out());
         self.writes.iter().for_each(|(_, write)| write.see_out());

@@ -3,8 +3,8 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use super::home::{Home, Slice};
-use crate::device::{ALLOCATION_ALIGNMENT, Device, Memory, Sight};
+use super::host_memory::{HostMemory, Slice};
+use crate::device::{ALLOCATION_ALIGNMENT, Device, DeviceMemory, DevicePointer};
 use crate::error::Result;
 
 /// Each parameter starts at a multiple of this: what vector instructions like.
@@ -20,15 +20,15 @@ pub fn room(sizes: impl IntoIterator<Item = usize>) -> usize {
 /// A buffer with a slot for each parameter of a layer, or for each gradient.
 #[derive(Debug)]
 pub(super) struct Buffer {
-    pub memory: Memory,
+    pub memory: DeviceMemory,
     offsets: Vec<usize>,
 }
 
-/// Bytes that go over the link at once: from a home to a buffer, or back.
+/// Bytes that go over the link at once: from host memory to a buffer, or back.
 #[derive(Debug, Clone)]
-pub(super) struct Run {
-    pub home: Arc<Home>,
-    /// In the home.
+pub(super) struct Piece {
+    pub host: Arc<HostMemory>,
+    /// In the host memory.
     pub range: Range<usize>,
     /// In the buffer.
     pub offset: usize,
@@ -52,33 +52,33 @@ impl Buffer {
         offset..offset + slice.len
     }
 
-    /// Where kernels see each slot.
-    pub fn sights(&self, device: &dyn Device, slices: &[Slice]) -> Result<Vec<Sight>> {
-        let all = super::runtime::kernels(device)?.sight(&self.memory)?;
+    /// The address of each slot, for kernels.
+    pub fn pointers(&self, device: &dyn Device, slices: &[Slice]) -> Result<Vec<DevicePointer>> {
+        let all = super::runtime::kernels(device)?.pointer(&self.memory)?;
         let slots = slices.iter().enumerate().map(|(parameter, slice)| self.slot(slice, parameter));
         slots.map(|slot| all.part(slot)).collect()
     }
 
     /// The slots of these parameters as pieces of at most so many bytes. Neighbours on both sides
     /// go together: each transfer costs the link's latency.
-    pub fn pieces(&self, slices: &[Slice], parameters: &[usize], piece: usize) -> Vec<Run> {
-        let mut runs: Vec<Run> = Vec::new();
+    pub fn pieces(&self, slices: &[Slice], parameters: &[usize], piece: usize) -> Vec<Piece> {
+        let mut whole: Vec<Piece> = Vec::new();
         for &parameter in parameters {
             let slice = &slices[parameter];
             let (range, offset) = (slice.range(), self.offsets[parameter]);
-            match runs.last_mut() {
+            match whole.last_mut() {
                 _ if range.is_empty() => {}
                 Some(last) if last.continues(slice, offset) => last.range.end = range.end,
-                _ => runs.push(Run { home: Arc::clone(&slice.home), range, offset }),
+                _ => whole.push(Piece { host: Arc::clone(&slice.home), range, offset }),
             }
         }
-        runs.into_iter().flat_map(|run| run.cut(piece)).collect()
+        whole.into_iter().flat_map(|whole| whole.cut(piece)).collect()
     }
 }
 
-impl Run {
+impl Piece {
     fn continues(&self, slice: &Slice, offset: usize) -> bool {
-        Arc::ptr_eq(&self.home, &slice.home)
+        Arc::ptr_eq(&self.host, &slice.home)
             && self.range.end == slice.offset
             && self.offset + self.range.len() == offset
     }
@@ -89,7 +89,7 @@ impl Run {
         let step = self.range.len().div_ceil(parts.max(1)).next_multiple_of(SLOT_ALIGNMENT);
         let Range { start, end } = self.range.clone();
         (start..end).step_by(step.max(1)).map(move |from| Self {
-            home: Arc::clone(&self.home),
+            host: Arc::clone(&self.host),
             range: from..(from + step).min(end),
             offset: self.offset + (from - start),
         })
@@ -102,9 +102,9 @@ mod tests {
     use super::*;
     use crate::device::Host;
 
-    fn slices(home: &Arc<Home>, ranges: &[Range<usize>]) -> Vec<Slice> {
+    fn slices(host: &Arc<HostMemory>, ranges: &[Range<usize>]) -> Vec<Slice> {
         let slice = |range: &Range<usize>| Slice {
-            home: Arc::clone(home),
+            home: Arc::clone(host),
             offset: range.start,
             len: range.len(),
         };
@@ -117,11 +117,11 @@ mod tests {
         piece: usize,
     ) -> Vec<(Range<usize>, usize)> {
         let device = Host::new();
-        let home = Arc::new(Home::new(&device, 4096).unwrap());
-        let slices = slices(&home, ranges);
+        let host = Arc::new(HostMemory::new(&device, 4096).unwrap());
+        let slices = slices(&host, ranges);
         let buffer = Buffer::new(&device, &slices).unwrap();
-        let runs = buffer.pieces(&slices, parameters, piece);
-        runs.into_iter().map(|run| (run.range, run.offset)).collect()
+        let pieces = buffer.pieces(&slices, parameters, piece);
+        pieces.into_iter().map(|piece| (piece.range, piece.offset)).collect()
     }
 
     fn whole(range: Range<usize>) -> Vec<Range<usize>> {
@@ -131,22 +131,22 @@ mod tests {
     #[test]
     fn slots_are_aligned_and_buffers_are_as_large_as_the_device_counts_them() {
         let device = Host::new();
-        let home = Arc::new(Home::new(&device, 4096).unwrap());
-        let slices = slices(&home, &[0..100, 100..100, 200..201, 300..364]);
+        let host = Arc::new(HostMemory::new(&device, 4096).unwrap());
+        let slices = slices(&host, &[0..100, 100..100, 200..201, 300..364]);
         let buffer = Buffer::new(&device, &slices).unwrap();
         assert_eq!(buffer.offsets, [0, 128, 128, 192]);
         assert_eq!(buffer.slot(&slices[3], 3), 192..256);
         assert_eq!(device.facts().used_bytes, 256);
         assert_eq!((room([100, 0, 1, 64]), room([]), room([257])), (256, 0, 512));
         assert_eq!(room([usize::MAX, 1, usize::MAX - 100]), usize::MAX);
-        let sights = buffer.sights(&device, &slices).unwrap();
-        assert!(sights.iter().all(|sight| sight.address() % SLOT_ALIGNMENT == 0));
-        assert_eq!(sights[3].address() - sights[0].address(), 192);
-        assert_eq!(sights[3].len(), 64);
+        let pointers = buffer.pointers(&device, &slices).unwrap();
+        assert!(pointers.iter().all(|pointer| pointer.address() % SLOT_ALIGNMENT == 0));
+        assert_eq!(pointers[3].address() - pointers[0].address(), 192);
+        assert_eq!(pointers[3].len(), 64);
     }
 
     #[test]
-    fn neighbours_in_home_and_buffer_cross_the_link_together() {
+    fn neighbours_in_host_memory_and_buffer_cross_the_link_together() {
         assert_eq!(cut(&[0..64, 64..128], &[0, 1], 4096), [(0..128, 0)]);
         assert_eq!(cut(&[0..60, 64..128], &[0, 1], 4096), [(0..60, 0), (64..128, 64)]);
         assert_eq!(cut(&[64..128, 0..64], &[0, 1], 4096), [(64..128, 0), (0..64, 64)]);

@@ -3,12 +3,12 @@
 use std::time::{Duration, Instant};
 
 use super::PATIENCE;
-use super::course::{Inner, Pause, too_long};
-use super::home::Slice;
+use super::host_memory::Slice;
+use super::installation::{Installed, Pause, too_long};
 use super::lane::number;
 use super::report::Report;
 use super::runtime::kernels;
-use super::state::{Arrival, State, What, Work};
+use super::state::{CopyState, Payload, State, Work};
 use crate::device::{Direction, Event, Operand};
 use crate::error::{Error, Kind, Result};
 use crate::plan::parameters::{Gradient, Mode};
@@ -19,7 +19,7 @@ const OUT: usize = 1;
 /// How long an event is waited for before the caller is asked whether to go on.
 const EVENT_PAUSE: Duration = Duration::from_millis(50);
 
-impl Inner {
+impl Installed {
     /// Sets copies off, once no update writes what they read. Does nothing within an iteration.
     pub fn begin(&self, pause: Pause<'_>) -> Result<()> {
         let what = || "the updates of the last iteration".to_owned();
@@ -38,13 +38,13 @@ impl Inner {
         let fresh = Report::of(state.report.iteration + 1, self.layers.len());
         state.previous = std::mem::replace(&mut state.report, fresh);
         for progress in &mut state.layers {
-            (progress.copy, progress.made_in_all, progress.prepaid) = (Arrival::Absent, 0, None);
+            (progress.copy, progress.made_in_all, progress.prepaid) = (CopyState::Absent, 0, None);
         }
         for &layer in &self.copy_order {
             let pieces = self.layers[layer].parameter_pieces(self.ways[IN].piece);
             state.layers[layer].copy = match pieces.len() {
-                0 => Arrival::Here,
-                pieces => Arrival::Coming(pieces),
+                0 => CopyState::Ready,
+                pieces => CopyState::UnderWay(pieces),
             };
             self.send(state, IN, layer, pieces);
         }
@@ -63,15 +63,15 @@ impl Inner {
         let what = || format!("the parameters of {}", self.name(layer));
         let (entered, waited) = self.wait_until(&what, pause, |state| {
             state.is_backward |= is_backward && state.began.is_some();
-            let is_on_device = self.place(state, layer, is_backward)?;
-            Some(self.take_place(state, layer, is_backward, is_on_device, direct_bytes))
+            let is_on_device = self.is_on_device(state, layer, is_backward)?;
+            Some(self.enter_kernel(state, layer, is_backward, is_on_device, direct_bytes))
         })?;
         self.note_wait(layer, is_backward, waited);
         Ok((entered?, waited))
     }
 
     /// Whether the kernel is to use the device's copy; `None` while it is on its way.
-    fn place(&self, state: &State, layer: usize, is_backward: bool) -> Option<bool> {
+    fn is_on_device(&self, state: &State, layer: usize, is_backward: bool) -> Option<bool> {
         let (mode, progress) = (self.layers[layer].mode, &state.layers[layer]);
         let kernel = &progress.kernels[usize::from(is_backward)];
         if kernel.depth > 0 {
@@ -80,15 +80,15 @@ impl Inner {
         match (mode, progress.copy) {
             _ if state.began.is_none() => Some(false),
             // Forward comes before the copy, unless backward computes it once more.
-            (Mode::Dfgb, Arrival::Coming(_)) if !is_backward => Some(false),
-            (Mode::Dfgb, Arrival::Here) if !is_backward => Some(state.is_backward),
-            (_, Arrival::Here) => Some(true),
-            (_, Arrival::Coming(_)) => None,
-            (_, Arrival::Absent) => Some(false),
+            (Mode::Dfgb, CopyState::UnderWay(_)) if !is_backward => Some(false),
+            (Mode::Dfgb, CopyState::Ready) if !is_backward => Some(state.is_backward),
+            (_, CopyState::Ready) => Some(true),
+            (_, CopyState::UnderWay(_)) => None,
+            (_, CopyState::Absent) => Some(false),
         }
     }
 
-    fn take_place(
+    fn enter_kernel(
         &self,
         state: &mut State,
         layer: usize,
@@ -96,7 +96,7 @@ impl Inner {
         is_on_device: bool,
         direct_bytes: u64,
     ) -> Result<bool> {
-        let (placed, kernels) = (&self.layers[layer], kernels(&*self.device)?);
+        let (installed, kernels) = (&self.layers[layer], kernels(&*self.device)?);
         let mut crossing = None;
         if !is_on_device && direct_bytes > 0 {
             crossing = Some(kernels.direct_access(&self.direct, Direction::In, direct_bytes)?);
@@ -104,12 +104,12 @@ impl Inner {
         }
         let kernel = &mut state.layers[layer].kernels[usize::from(is_backward)];
         if kernel.depth == 0 {
-            let operands = match &placed.parameters {
+            let operands = match &installed.parameters {
                 Some(buffer) if is_on_device => {
                     vec![Operand::read(&buffer.memory, 0..buffer.memory.len())]
                 }
                 _ => {
-                    let used = placed.slices.parameters.iter().filter(|slice| slice.len > 0);
+                    let used = installed.slices.parameters.iter().filter(|slice| slice.len > 0);
                     used.map(|slice| Operand::read_mapped(slice.home.mapped(), slice.range()))
                         .collect()
                 }
@@ -132,31 +132,33 @@ impl Inner {
         is_backward: bool,
         compute: impl FnOnce(&[&[u8]]) -> T,
     ) -> Result<T> {
-        let (placed, state) = (self.layer(layer)?, self.lock());
+        let (installed, state) = (self.layer(layer)?, self.lock());
         let kernel = &state.layers[layer].kernels[usize::from(is_backward)];
         let Some(entered) = &kernel.entered else { return Err(self.not_entered(&state, layer)) };
         let mut views = entered.views.iter();
         let whole =
-            placed.parameters.as_ref().filter(|_| kernel.is_on_device).zip(views.clone().next());
+            installed.parameters.as_ref().filter(|_| kernel.is_on_device).zip(views.clone().next());
         let see = |(parameter, slice): (usize, &Slice)| match whole {
             Some((buffer, view)) => &view[buffer.slot(slice, parameter)],
             None if slice.len == 0 => &[],
             None => views.next().map_or(&[] as &[u8], |view| &**view),
         };
-        let seen: Vec<&[u8]> = placed.slices.parameters.iter().enumerate().map(see).collect();
+        let seen: Vec<&[u8]> = installed.slices.parameters.iter().enumerate().map(see).collect();
         Ok(compute(&seen))
     }
 
     /// A backward that writes its gradients in place does so while it computes: from its start.
     fn prepay(&self, state: &mut State, layer: usize) {
-        let placed = &self.layers[layer];
+        let installed = &self.layers[layer];
         let progress = &mut state.layers[layer];
-        if placed.gradient == Gradient::Host && progress.prepaid.is_none() && state.began.is_some()
+        if installed.gradient == Gradient::Host
+            && progress.prepaid.is_none()
+            && state.began.is_some()
         {
-            let bytes = placed.gradient_bytes();
+            let bytes = installed.gradient_bytes();
             progress.prepaid = Some(bytes);
             progress.leaving += 1;
-            self.send(state, OUT, layer, vec![What::Writes(bytes)]);
+            self.send(state, OUT, layer, vec![Payload::Writes(bytes)]);
         }
     }
 
@@ -224,11 +226,12 @@ impl Inner {
     }
 
     /// Takes a gradient that backward has made to its buffer on the device, from which it is copied
-    /// out behind compute, or to its home.
+    /// out behind compute, or to host memory.
     pub fn gradient(&self, layer: usize, parameter: usize, bytes: &[u8]) -> Result<()> {
         self.lock().check()?;
-        let placed = self.layer(layer)?;
-        let slice = placed.slices.gradients.get(parameter).filter(|slice| slice.len == bytes.len());
+        let installed = self.layer(layer)?;
+        let slice =
+            installed.slices.gradients.get(parameter).filter(|slice| slice.len == bytes.len());
         let slice = slice.ok_or_else(|| {
             let (name, bytes) = (self.name(layer), bytes.len());
             let message =
@@ -238,7 +241,7 @@ impl Inner {
         if bytes.is_empty() {
             return Ok(());
         }
-        let operand = match &placed.gradients {
+        let operand = match &installed.gradients {
             Some(buffer) => Operand::write(&buffer.memory, buffer.slot(slice, parameter)),
             None => Operand::write_mapped(slice.home.mapped(), slice.range()),
         };
@@ -252,23 +255,23 @@ impl Inner {
     }
 
     fn made(&self, layer: usize, parameter: usize, bytes: u64) {
-        let (placed, mut state) = (&self.layers[layer], self.lock());
+        let (installed, mut state) = (&self.layers[layer], self.lock());
         let progress = &mut state.layers[layer];
-        if placed.gradient == Gradient::Device {
+        if installed.gradient == Gradient::Device {
             progress.made.push(parameter);
             progress.made_in_all += 1;
-            if progress.made_in_all >= placed.trained() {
+            if progress.made_in_all >= installed.trained() {
                 self.send_made(&mut state, layer);
             }
         } else if let Some(left) = progress.prepaid.and_then(|prepaid| prepaid.checked_sub(bytes)) {
             progress.prepaid = Some(left);
         } else {
             progress.leaving += 1;
-            self.send(&mut state, OUT, layer, vec![What::Writes(bytes)]);
+            self.send(&mut state, OUT, layer, vec![Payload::Writes(bytes)]);
         }
     }
 
-    /// Puts gradients that are in their buffer in line for their homes.
+    /// Puts gradients that are in their buffer in line for host memory.
     fn send_made(&self, state: &mut State, layer: usize) {
         let mut made = std::mem::take(&mut state.layers[layer].made);
         made.sort_unstable();
@@ -279,7 +282,7 @@ impl Inner {
         }
     }
 
-    /// Waits until the layer's gradients are in their homes.
+    /// Waits until the layer's gradients are in host memory.
     pub fn arrived(&self, layer: usize, pause: Pause<'_>) -> Result<Duration> {
         self.layer(layer)?;
         self.send_made(&mut self.lock(), layer);
@@ -343,8 +346,8 @@ impl Inner {
             self.send_made(&mut state, layer);
         }
         let given_up = std::mem::take(&mut state.lanes[number(Direction::In)].line);
-        for passage in given_up {
-            state.layers[passage.layer].copy = Arrival::Absent;
+        for transfer in given_up {
+            state.layers[transfer.layer].copy = CopyState::Absent;
         }
         self.changed.notify_all();
     }

@@ -2,15 +2,15 @@
 
 use std::collections::VecDeque;
 
-use super::course::Inner;
+use super::installation::Installed;
 use super::link::{Crossing, IN_LINE_MAX, copy};
 use super::runtime::kernels;
-use super::state::{Arrival, Passage, State, What};
-use crate::device::{Direction, Memory};
+use super::state::{CopyState, LinkTransfer, Payload, State};
+use crate::device::{DeviceMemory, Direction};
 use crate::error::{Error, Kind, Result};
 use crate::sync::wait;
 
-/// A passage that has set off.
+/// A transfer that has set off.
 struct Sent {
     layer: usize,
     is_parameters: bool,
@@ -25,16 +25,16 @@ pub(super) fn number(direction: Direction) -> usize {
     }
 }
 
-impl Inner {
+impl Installed {
     /// The life of such a thread.
     pub(super) fn serve(&self, direction: Direction) {
         let mut sent = VecDeque::new();
         loop {
             match self.next(direction, sent.is_empty()) {
                 Next::Close => return,
-                Next::Passage(Passage { layer, what }) => {
-                    match self.start(direction, layer, what) {
-                        Ok(passage) => sent.push_back(passage),
+                Next::Transfer(LinkTransfer { layer, payload }) => {
+                    match self.start(direction, layer, payload) {
+                        Ok(transfer) => sent.push_back(transfer),
                         Err(error) => self.over(direction, layer, |_| Err(error)),
                     }
                 }
@@ -52,9 +52,9 @@ impl Inner {
         loop {
             let is_open = !state.is_closing;
             let lane = &mut state.lanes[number(direction)];
-            if is_open && let Some(passage) = lane.line.pop_front() {
+            if is_open && let Some(transfer) = lane.line.pop_front() {
                 lane.under_way += 1;
-                return Next::Passage(passage);
+                return Next::Transfer(transfer);
             } else if !is_idle {
                 return Next::Nothing;
             } else if !is_open {
@@ -64,22 +64,22 @@ impl Inner {
         }
     }
 
-    fn start(&self, direction: Direction, layer: usize, what: What) -> Result<Sent> {
+    fn start(&self, direction: Direction, layer: usize, payload: Payload) -> Result<Sent> {
         let (device, stream) = (&*self.device, &self.ways[number(direction)].stream);
-        let is_parameters = matches!(what, What::Parameters(_));
-        let placed = &self.layers[layer];
-        let buffer = if is_parameters { &placed.parameters } else { &placed.gradients };
-        let memory = || -> Result<&Memory> {
+        let is_parameters = matches!(payload, Payload::Parameters(_));
+        let installed = &self.layers[layer];
+        let buffer = if is_parameters { &installed.parameters } else { &installed.gradients };
+        let memory = || -> Result<&DeviceMemory> {
             let missing = || Error::new(Kind::Internal, "a layer without a buffer is copied");
             buffer.as_ref().map(|buffer| &buffer.memory).ok_or_else(missing)
         };
-        let (bytes, crossing) = match what {
-            What::Parameters(run) | What::Gradients(run) => {
-                let bytes = run.range.len() as u64;
-                let home = (&*run.home, run.range);
-                (bytes, copy(device, stream, direction, home, (memory()?, run.offset))?)
+        let (bytes, crossing) = match payload {
+            Payload::Parameters(piece) | Payload::Gradients(piece) => {
+                let bytes = piece.range.len() as u64;
+                let host = (&*piece.host, piece.range);
+                (bytes, copy(device, stream, direction, host, (memory()?, piece.offset))?)
             }
-            What::Writes(bytes) => {
+            Payload::Writes(bytes) => {
                 let event = kernels(device)?.direct_access(stream, direction, bytes)?;
                 (bytes, Crossing::Use(event))
             }
@@ -97,8 +97,8 @@ impl Inner {
             if is_parameters {
                 spans.copied_bytes += bytes;
                 progress.copy = match progress.copy {
-                    Arrival::Coming(1) => Arrival::Here,
-                    Arrival::Coming(left) => Arrival::Coming(left.saturating_sub(1)),
+                    CopyState::UnderWay(1) => CopyState::Ready,
+                    CopyState::UnderWay(left) => CopyState::UnderWay(left.saturating_sub(1)),
                     other => other,
                 };
             } else {
@@ -114,7 +114,7 @@ impl Inner {
         });
     }
 
-    /// Notes the end of a passage, well or not.
+    /// Notes the end of a transfer, well or not.
     fn over(
         &self,
         direction: Direction,
@@ -137,7 +137,7 @@ impl Inner {
 }
 
 enum Next {
-    Passage(Passage),
+    Transfer(LinkTransfer),
     /// Nothing is in line, something is under way.
     Nothing,
     Close,

@@ -5,9 +5,9 @@ use std::ops::Range;
 use std::time::{Duration, Instant};
 
 use super::PATIENCE;
-use super::home::Home;
+use super::host_memory::HostMemory;
 use crate::device::link::Speed;
-use crate::device::{Device, Direction, Event, Facts, Memory, Stream, Transfer};
+use crate::device::{Device, DeviceMemory, Direction, Event, Facts, Stream, Transfer};
 use crate::error::{Error, Result};
 use crate::plan::parameters::{self, Link};
 
@@ -73,8 +73,8 @@ pub(super) fn measure(device: &dyn Device, bytes: usize) -> Result<Link> {
     if bytes < 2 {
         return Err(Error::invalid("a link is measured with copies of at least two bytes"));
     }
-    let home = Home::new(device, bytes)?;
-    let trial = Trial { device, stream: device.stream()?, memory: device.allocate(bytes)?, home };
+    let host = HostMemory::new(device, bytes)?;
+    let trial = Trial { device, stream: device.stream()?, memory: device.allocate(bytes)?, host };
     let slowdown = device.facts().link.map_or(1.0, |link| link.direct_slowdown);
     Ok(Link {
         inwards: trial.fit(Direction::In)?,
@@ -87,8 +87,8 @@ pub(super) fn measure(device: &dyn Device, bytes: usize) -> Result<Link> {
 struct Trial<'a> {
     device: &'a dyn Device,
     stream: Stream,
-    memory: Memory,
-    home: Home,
+    memory: DeviceMemory,
+    host: HostMemory,
 }
 
 impl Trial<'_> {
@@ -137,24 +137,24 @@ impl Trial<'_> {
             self.device,
             &self.stream,
             direction,
-            (&self.home, range.clone()),
+            (&self.host, range.clone()),
             (&self.memory, range.start),
         )
     }
 }
 
-/// Starts a copy between a home and a buffer.
+/// Starts a copy between host memory and a buffer.
 pub(super) fn copy(
     device: &dyn Device,
     stream: &Stream,
     direction: Direction,
-    (home, range): (&Home, Range<usize>),
-    (memory, offset): (&Memory, usize),
+    (host, range): (&HostMemory, Range<usize>),
+    (memory, offset): (&DeviceMemory, usize),
 ) -> Result<Crossing> {
     let transfer = match direction {
-        Direction::In => device.copy_in(stream, home.mapped().lend(range)?, memory, offset)?,
+        Direction::In => device.copy_in(stream, host.mapped().lend(range)?, memory, offset)?,
         Direction::Out => {
-            let block = home.mapped().lend_for_writing(range)?;
+            let block = host.mapped().lend_for_writing(range)?;
             device.copy_out(stream, memory, offset, block)?
         }
     };

@@ -9,7 +9,7 @@ pub struct Report {
     pub iteration: u64,
     /// From its begin to its end.
     pub seconds: f64,
-    /// In the order of the course.
+    /// In the order of the installed layers.
     pub layers: Vec<Spans>,
     /// All layers together.
     pub total: Spans,
@@ -17,7 +17,7 @@ pub struct Report {
     pub link_in_seconds: f64,
     /// In which the link outwards was.
     pub link_out_seconds: f64,
-    /// The most that was on the device since the course was installed.
+    /// The most that was on the device since the plan was installed.
     pub peak_bytes: u64,
     /// What may be there.
     pub budget: u64,

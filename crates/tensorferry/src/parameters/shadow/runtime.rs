@@ -1,15 +1,15 @@
-//! The runtime of a shadow model: a device with a budget, and the course that is installed on it.
+//! The runtime of a shadow model: a device with a budget, and the plan that is installed on it.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use super::buffer::room;
-use super::course::{Course, Layer, Pause};
-use super::home::Home;
+use super::host_memory::HostMemory;
+use super::installation::{Installation, Layer, Pause};
 use super::link;
 use super::report::Report;
 use super::state::Work;
-use crate::device::{self, ALLOCATION_ALIGNMENT, Device, Direction, Facts, Kernels, Sight};
+use crate::device::{self, ALLOCATION_ALIGNMENT, Device, DevicePointer, Direction, Facts, Kernels};
 use crate::error::{Error, Kind, Result};
 use crate::plan::parameters::{self, Link, Plan, Planner, Profile};
 use crate::size::Size;
@@ -18,13 +18,13 @@ use crate::sync::{Mutex, lock};
 /// See the [module](super).
 pub struct Shadow {
     /// Before the device: its threads end first.
-    course: Mutex<Option<Arc<Course>>>,
+    installation: Mutex<Option<Arc<Installation>>>,
     peak: Mutex<u64>,
     budget: u64,
     device: Arc<dyn Device>,
 }
 
-/// The door for kernels that are host code: the one place where a device without it is refused.
+/// How kernels that are host code reach the device: the one place where a device without them is refused.
 pub(super) fn kernels(device: &dyn Device) -> Result<&dyn Kernels> {
     device.kernels().ok_or_else(|| {
         let name = device.facts().name;
@@ -49,7 +49,7 @@ impl Shadow {
             let message = format!("a budget of {budget} on a device with {capacity}");
             return Err(Error::invalid(message + "; give at most what the device has"));
         }
-        Ok(Self { course: Mutex::new(None), peak: Mutex::new(0), budget, device })
+        Ok(Self { installation: Mutex::new(None), peak: Mutex::new(0), budget, device })
     }
 
     /// What is known about the device.
@@ -63,8 +63,13 @@ impl Shadow {
     }
 
     /// Memory for parameters or gradients.
-    pub fn home(&self, bytes: usize) -> Result<Home> {
-        Home::new(&*self.device, bytes)
+    pub fn host_memory(&self, bytes: usize) -> Result<HostMemory> {
+        HostMemory::new(&*self.device, bytes)
+    }
+
+    /// The former name of [`host_memory`](Self::host_memory).
+    pub fn home(&self, bytes: usize) -> Result<HostMemory> {
+        self.host_memory(bytes)
     }
 
     /// Measures the link with copies of up to so many bytes, which must fit into the budget beside
@@ -92,10 +97,10 @@ impl Shadow {
         parameters::plan(&profile, self.budget, gradient_reserve, planner)
     }
 
-    /// Puts a course in the place of the last one, which is freed first.
+    /// Installs layers and a plan in the place of the last ones, which are freed first.
     pub fn install(&self, layers: Vec<Layer>, plan: &Plan, profile: &Profile) -> Result<()> {
-        let mut installed = lock(&self.course);
-        if installed.as_ref().is_some_and(|course| course.inner().has_updates()) {
+        let mut installed = lock(&self.installation);
+        if installed.as_ref().is_some_and(|before| before.installed().has_updates()) {
             let message = "updates are in line; finish them before another plan is installed";
             return Err(Error::invalid(message));
         }
@@ -103,31 +108,37 @@ impl Shadow {
         let mut peak = lock(&self.peak);
         *peak = 0;
         let mut sample = |bytes: u64| *peak = bytes.max(*peak);
-        let course =
-            Course::install(&self.device, self.budget, layers, (plan, profile), &mut sample)?;
-        *installed = Some(Arc::new(course));
+        let installation =
+            Installation::install(&self.device, self.budget, layers, (plan, profile), &mut sample)?;
+        *installed = Some(Arc::new(installation));
         Ok(())
     }
 
-    /// Where kernels see a parameter in its layer's device buffer; `None` if the layer is never
-    /// copied. There is something to see while the layer is entered.
-    pub fn sight(&self, layer: usize, parameter: usize) -> Result<Option<Sight>> {
-        let course = self.course()?;
-        let placed = course.inner().layer(layer)?;
+    /// A parameter in its layer's device buffer, for kernels; `None` if the layer is never copied. Its bytes are
+    /// there while the layer is entered.
+    pub fn device_pointer(&self, layer: usize, parameter: usize) -> Result<Option<DevicePointer>> {
+        let installation = self.installation()?;
+        let placed = installation.installed().layer(layer)?;
         if parameter >= placed.slices.parameters.len() {
-            let message = format!("{} has no parameter {parameter}", course.inner().name(layer));
+            let message =
+                format!("{} has no parameter {parameter}", installation.installed().name(layer));
             return Err(Error::invalid(message));
         }
-        Ok(placed.sights.get(parameter).cloned())
+        Ok(placed.pointers.get(parameter).cloned())
+    }
+
+    /// The former name of [`device_pointer`](Self::device_pointer).
+    pub fn sight(&self, layer: usize, parameter: usize) -> Result<Option<DevicePointer>> {
+        self.device_pointer(layer, parameter)
     }
 
     /// An iteration begins: copies set off. Does nothing within one.
     pub fn begin(&self, pause: Pause<'_>) -> Result<()> {
-        self.course()?.inner().begin(pause)
+        self.installation()?.installed().begin(pause)
     }
 
     /// Makes the calling thread a kernel of a layer, in forward or backward; whether it is to use
-    /// the device's copy, and how long it waited for that. If not, it uses the parameters at home,
+    /// the device's copy, and how long it waited for that. If not, it uses the parameters in host memory,
     /// and `direct_bytes` begin to cross the link.
     pub fn enter(
         &self,
@@ -136,11 +147,11 @@ impl Shadow {
         direct_bytes: u64,
         pause: Pause<'_>,
     ) -> Result<(bool, Duration)> {
-        self.course()?.inner().enter(layer, is_backward, direct_bytes, pause)
+        self.installation()?.installed().enter(layer, is_backward, direct_bytes, pause)
     }
 
     /// Shows an entered kernel its parameters, wherever they are: for kernels that are written here.
-    /// Others follow the [`sight`](Self::sight), or that of the home. It must call nothing of
+    /// Others use [`device_pointer`](Self::device_pointer), or the address of the host memory. It must call nothing of
     /// the shadow model.
     pub fn look<T>(
         &self,
@@ -148,62 +159,62 @@ impl Shadow {
         is_backward: bool,
         compute: impl FnOnce(&[&[u8]]) -> T,
     ) -> Result<T> {
-        self.course()?.inner().look(layer, is_backward, compute)
+        self.installation()?.installed().look(layer, is_backward, compute)
     }
 
     /// Ends that kernel, when what it has read and written in place has crossed; how long that took.
     pub fn leave(&self, layer: usize, is_backward: bool, pause: Pause<'_>) -> Result<Duration> {
-        self.course()?.inner().leave(layer, is_backward, pause)
+        self.installation()?.installed().leave(layer, is_backward, pause)
     }
 
     /// Backward has made a parameter's gradient: moves it to its place.
     pub fn gradient(&self, layer: usize, parameter: usize, bytes: &[u8]) -> Result<()> {
-        self.course()?.inner().gradient(layer, parameter, bytes)
+        self.installation()?.installed().gradient(layer, parameter, bytes)
     }
 
-    /// Waits until a layer's gradients are in their homes.
+    /// Waits until a layer's gradients are in host memory.
     pub fn arrived(&self, layer: usize, pause: Pause<'_>) -> Result<Duration> {
-        self.course()?.inner().arrived(layer, pause)
+        self.installation()?.installed().arrived(layer, pause)
     }
 
     /// Lets the updating thread do `work` once the layer's gradients have arrived and nobody reads
     /// its parameters any more, in the order of calls.
     pub fn update(&self, layer: usize, work: Work) -> Result<()> {
-        self.course()?.inner().update(layer, work)
+        self.installation()?.installed().update(layer, work)
     }
 
     /// Waits for all updates.
     pub fn finish_updates(&self, pause: Pause<'_>) -> Result<Duration> {
-        self.course()?.inner().finish_updates(pause)
+        self.installation()?.installed().finish_updates(pause)
     }
 
     /// The iteration is over: waits for gradients, gives up copies that have not set off, and ends
     /// kernels that were not left.
     pub fn end(&self, pause: Pause<'_>) -> Result<Duration> {
-        self.course()?.inner().end(pause)
+        self.installation()?.installed().end(pause)
     }
 
     /// The last iteration that has ended.
     pub fn last(&self) -> Result<Report> {
-        let report = self.course()?.inner().last();
+        let report = self.installation()?.installed().last();
         let (peak_bytes, budget) = (*lock(&self.peak), self.budget);
         Ok(Report { peak_bytes, budget, ..report }.summed())
     }
 
-    /// Ends the course and frees the device.
+    /// Ends what is installed and frees the device.
     pub fn close(&self) {
-        end(lock(&self.course).take());
+        end(lock(&self.installation).take());
     }
 
-    fn course(&self) -> Result<Arc<Course>> {
+    fn installation(&self) -> Result<Arc<Installation>> {
         let missing = || Error::new(Kind::Closed, "no plan is installed; install one first");
-        lock(&self.course).clone().ok_or_else(missing)
+        lock(&self.installation).clone().ok_or_else(missing)
     }
 }
 
-fn end(course: Option<Arc<Course>>) {
-    if let Some(course) = course {
-        course.close();
+fn end(installation: Option<Arc<Installation>>) {
+    if let Some(installation) = installation {
+        installation.close();
     }
 }
 

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Instant;
 
-use super::buffer::Run;
+use super::buffer::Piece;
 use super::report::Report;
 use crate::device::{Entered, Event};
 use crate::error::{Error, Kind, Result};
@@ -36,22 +36,23 @@ pub(super) struct State {
 /// One direction of the link.
 #[derive(Default)]
 pub(super) struct Lane {
-    pub line: VecDeque<Passage>,
+    pub line: VecDeque<LinkTransfer>,
     /// Taken from the line and not over.
     pub under_way: usize,
 }
 
-/// What goes over the link at once, for a layer.
-pub(super) struct Passage {
+/// A transfer over the link, for a layer.
+pub(super) struct LinkTransfer {
     pub layer: usize,
-    pub what: What,
+    pub payload: Payload,
 }
 
-pub(super) enum What {
+/// What goes over the link at once.
+pub(super) enum Payload {
     /// Parameters, to the device.
-    Parameters(Run),
-    /// Gradients, to their homes.
-    Gradients(Run),
+    Parameters(Piece),
+    /// Gradients, to host memory.
+    Gradients(Piece),
     /// A kernel's writes to host memory.
     Writes(u64),
 }
@@ -59,28 +60,28 @@ pub(super) enum What {
 /// One layer in an iteration.
 #[derive(Default)]
 pub(super) struct Progress {
-    pub copy: Arrival,
+    pub copy: CopyState,
     /// Forward, backward.
     pub kernels: [Kernel; 2],
     /// Gradients in their device buffer that have not set off, by parameter.
     pub made: Vec<usize>,
     /// Gradients that were made in this iteration.
     pub made_in_all: usize,
-    /// Passages of gradients that are not over.
+    /// Transfers of gradients that are not over.
     pub leaving: usize,
-    /// Bytes of gradients to be written in place whose way over the link is paid for already.
+    /// Bytes of gradients to be written in place whose transfer was put in line already.
     pub prepaid: Option<u64>,
 }
 
 /// Where a layer's copy is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(super) enum Arrival {
+pub(super) enum CopyState {
     /// Not copied, or given up.
     #[default]
     Absent,
     /// So many pieces are missing.
-    Coming(usize),
-    Here,
+    UnderWay(usize),
+    Ready,
 }
 
 /// The calling thread as a kernel of a layer.
@@ -94,14 +95,14 @@ pub(super) struct Kernel {
     pub crossing: Vec<Event>,
 }
 
-/// What has ended a course.
+/// What has ended an installation.
 pub(super) struct Fault {
     pub message: String,
     pub cause: Arc<Error>,
 }
 
 impl State {
-    /// An error if the course is over.
+    /// An error if the installation is over.
     pub fn check(&self) -> Result<()> {
         if self.is_closing {
             return Err(Error::new(Kind::Closed, "the shadow model is closed"));
@@ -113,7 +114,7 @@ impl State {
         Err(Error::new(cause.kind(), message).caused_by(Arc::clone(cause)))
     }
 
-    /// Ends the course: the first fault counts, and nothing in line sets off any more.
+    /// Ends the installation: the first fault counts, and nothing in line sets off any more.
     pub fn fail(&mut self, message: String, cause: Error) {
         self.fault.get_or_insert(Fault { message, cause: Arc::new(cause) });
         self.lanes.iter_mut().for_each(|lane| lane.line.clear());
@@ -132,6 +133,6 @@ impl Progress {
     /// Whether nobody reads the layer's parameters, on their way or in a kernel.
     pub fn is_unused(&self) -> bool {
         self.kernels.iter().all(|kernel| kernel.depth == 0)
-            && !matches!(self.copy, Arrival::Coming(_))
+            && !matches!(self.copy, CopyState::UnderWay(_))
     }
 }

@@ -3,17 +3,17 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Instant;
 
-use super::course::Inner;
+use super::installation::Installed;
 use super::state::{State, Work};
 use crate::error::{Error, Kind, panic_text};
 use crate::sync::wait;
 
-impl Inner {
+impl Installed {
     /// The life of that thread.
     pub(super) fn serve_updates(&self) {
         while let Some((layer, work)) = self.next_update() {
             let start = Instant::now();
-            // The work is consumed; a panic in it ends the course.
+            // The work is consumed; a panic in it ends the installation.
             let result = catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|panic| {
                 Err(Error::new(
                     Kind::Internal,
@@ -31,7 +31,7 @@ impl Inner {
         }
     }
 
-    /// Whether updates would be lost with the course. After a fault there are none any more.
+    /// Whether updates would be lost with the installation. After a fault there are none any more.
     pub(super) fn has_updates(&self) -> bool {
         let state = self.lock();
         state.fault.is_none() && (!state.updates.is_empty() || state.is_updating)

@@ -26,6 +26,11 @@
 //! most, with these places of gradients or with others.
 
 mod bound;
+// The made-up iterations of the crate that has them all, for what is tested from inside.
+#[cfg(test)]
+#[cfg(not(loom))]
+#[path = "../../../../../tensorferry-simulate/src/parameters/cases.rs"]
+mod cases;
 mod guess;
 mod search;
 mod tail;

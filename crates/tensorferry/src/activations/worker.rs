@@ -8,10 +8,11 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
-use super::form::{self, Compress, Form, Stored, room_beside};
-use super::scratch::Place;
-use super::state::{Incoming, Origin, Outgoing};
-use super::store::Shared;
+use super::chunk_queue::{ChunkRead, ChunkWrite};
+use super::encoding::{self, Compress, Encoding, StoredChunk, room_beside};
+use super::fetch::ChunkSource;
+use super::scratch::ScratchRange;
+use super::shared::Shared;
 use super::traffic::Mark;
 use crate::error::{Error, Kind, Result, panic_text};
 use crate::io::{Failed, Priority};
@@ -24,7 +25,7 @@ use crate::sync::{lock, now, seconds_since, wait};
 pub(super) const THREADS: usize = 4;
 
 /// A worker's own memory.
-struct Desk {
+struct WorkerMemory {
     /// Room for a chunk; away while the disk has it.
     staging: Option<Buffer>,
     beside: Vec<u8>,
@@ -32,8 +33,8 @@ struct Desk {
 }
 
 enum Task {
-    Write(Outgoing),
-    Read(Incoming),
+    Write(ChunkWrite),
+    Read(ChunkRead),
 }
 
 impl Task {
@@ -51,11 +52,11 @@ impl Task {
 
 pub(super) fn start(shared: &Arc<Shared>, threads: usize) -> Result<Vec<JoinHandle<()>>> {
     let begin = |number: usize| {
-        let mut desk = Desk::new(shared.chunk_bytes, shared.config.compress)?;
+        let mut memory = WorkerMemory::new(shared.chunk_bytes, shared.config.compress)?;
         let shared = Arc::clone(shared);
         thread::Builder::new()
             .name(format!("ferry-activ-{number}"))
-            .spawn(move || run(&shared, &mut desk))
+            .spawn(move || run(&shared, &mut memory))
             .map_err(|error| Error::from_io(error, "can't start a thread for activations"))
     };
     let mut workers = Vec::new();
@@ -70,12 +71,12 @@ pub(super) fn start(shared: &Arc<Shared>, threads: usize) -> Result<Vec<JoinHand
     Ok(workers)
 }
 
-fn run(shared: &Arc<Shared>, desk: &mut Desk) {
+fn run(shared: &Arc<Shared>, memory: &mut WorkerMemory) {
     while let Some((task, taken)) = next(shared) {
         let (key, is_read) = (task.key(), task.is_read());
         let done = catch_unwind(AssertUnwindSafe(|| match task {
-            Task::Write(write) => put_out(shared, desk, &write),
-            Task::Read(read) => bring_in(shared, desk, read),
+            Task::Write(write) => write_chunk(shared, memory, &write),
+            Task::Read(read) => read_chunk(shared, memory, read),
         }));
         let done = done.unwrap_or_else(|panic| {
             let message =
@@ -87,9 +88,9 @@ fn run(shared: &Arc<Shared>, desk: &mut Desk) {
             state.fail(key, &error);
             0
         });
-        state.in_hand -= 1;
+        state.queue.end();
         if let Some((step, mark)) = taken
-            && let Some(step) = state.steps.get_mut(&step)
+            && let Some(step) = state.steps.get_mut(step)
         {
             step.traffic(is_read).end(mark, bytes);
         }
@@ -103,12 +104,12 @@ fn run(shared: &Arc<Shared>, desk: &mut Desk) {
 fn next(shared: &Shared) -> Option<(Task, Option<(u64, Mark)>)> {
     let mut state = lock(&shared.state);
     loop {
-        let read = state.reads.pop_front().map(Task::Read);
+        let read = state.queue.pop_read().map(Task::Read);
         if let Some(task) = read.or_else(|| state.next_write().map(Task::Write)) {
-            state.in_hand += 1;
-            let step = state.step_of(task.key()).ok();
+            state.queue.begin();
+            let step = state.records.step_of(task.key()).ok();
             let taken = step.and_then(|number| {
-                let step = state.steps.get_mut(&number)?;
+                let step = state.steps.get_mut(number)?;
                 // A read is in line since it was wanted; a write may stand there until its room is.
                 if !task.is_read() {
                     step.writes.queue(1);
@@ -117,7 +118,7 @@ fn next(shared: &Shared) -> Option<(Task, Option<(u64, Mark)>)> {
             });
             return Some((task, taken));
         }
-        if state.closing {
+        if state.is_closing {
             return None;
         }
         state = wait(&shared.work, state, None).0;
@@ -125,103 +126,110 @@ fn next(shared: &Shared) -> Option<(Task, Option<(u64, Mark)>)> {
 }
 
 /// Takes a chunk to disk; the bytes that were written.
-fn put_out(shared: &Shared, desk: &mut Desk, write: &Outgoing) -> Result<u64> {
-    let Some((block, element, compress)) = lock(&shared.state).outgoing(write) else {
+fn write_chunk(shared: &Shared, memory: &mut WorkerMemory, write: &ChunkWrite) -> Result<u64> {
+    let Some((block, element, compress)) = lock(&shared.state).chunk_to_write(write) else {
         return Ok(0);
     };
     let start = write.chunk * shared.chunk_bytes;
     let from = &block[start..block.len().min(start + shared.chunk_bytes)];
-    let mut staging = desk.staging()?;
+    let mut staging = memory.staging()?;
     let began = now();
-    let stored = form::store(from, element, compress, &mut staging, &mut desk.beside)?;
+    let stored = encoding::store(from, element, compress, &mut staging, &mut memory.beside)?;
     let (raw, seconds) = (from.len() as u64, seconds_since(began));
     drop(block);
 
-    desk.staging = Some(staging);
-    let place = place(shared, desk, stored.len.next_multiple_of(ALIGNMENT))?;
+    memory.staging = Some(staging);
+    let range = write_somewhere(shared, memory, stored.len.next_multiple_of(ALIGNMENT))?;
     let mut state = lock(&shared.state);
     // A copy and a checksum are part of every write.
     if compress != Compress::None
         && let Ok(step) = state.step_of(write.key)
     {
-        let step = state.step_mut(step);
-        step.encoded = (step.encoded.0 + raw, step.encoded.1 + seconds);
+        step.encoding = (step.encoding.0 + raw, step.encoding.1 + seconds);
     }
     let bytes = stored.len as u64;
-    let dropped = state.written(write, place, stored);
+    let dropped = state.chunk_written(write, range, stored);
     drop(state);
     drop(dropped);
     Ok(bytes)
 }
 
 /// Writes so many bytes of the staging buffer to a drive that has room for them.
-fn place(shared: &Shared, desk: &mut Desk, bytes: usize) -> Result<Place> {
+fn write_somewhere(
+    shared: &Shared,
+    memory: &mut WorkerMemory,
+    bytes: usize,
+) -> Result<ScratchRange> {
     let drives = lock(&shared.state).scratch.drives();
     let mut tries = 0;
     loop {
         tries += 1;
         let mut state = lock(&shared.state);
-        let place = state.scratch.take(bytes as u64)?;
-        let (drive, offset) = state.scratch.at(place);
+        let range = state.scratch.take(bytes as u64)?;
+        let (drive, offset) = state.scratch.at(range);
         drop(state);
         let reserved = drive.reserve(offset + bytes as u64);
-        lock(&shared.state).scratch.begin(place, bytes as u64);
+        lock(&shared.state).scratch.begin(range, bytes as u64);
         let written = reserved.and_then(|()| {
-            let block = Block::from(desk.staging()?).narrow(0..bytes)?;
-            desk.back(shared.engine.write(drive.file(), offset, block, Priority::Offload).wait())
+            let block = Block::from(memory.staging()?).narrow(0..bytes)?;
+            memory.back(shared.engine.write(drive.file(), offset, block, Priority::Offload).wait())
         });
         let mut state = lock(&shared.state);
-        state.scratch.end(place, bytes as u64, written.is_ok());
-        let Err(error) = written else { return Ok(place) };
+        state.scratch.end(range, bytes as u64, written.is_ok());
+        let Err(error) = written else { return Ok(range) };
         let is_full = matches!(error.kind(), Kind::OutOfSpace | Kind::FileTooLarge);
         if !is_full {
-            state.scratch.free(place);
+            state.scratch.free(range);
             return Err(error.with("in use", Size(state.scratch.used())));
         }
-        state.scratch.is_full(place);
+        state.scratch.mark_full(range);
         // What was staged is there for the next drive, unless the disk kept it.
-        if tries >= drives || desk.staging.is_none() {
+        if tries >= drives || memory.staging.is_none() {
             return Err(error.with("in use", Size(state.scratch.used())));
         }
     }
 }
 
 /// Takes a chunk back to memory; the bytes that were read.
-fn bring_in(shared: &Shared, desk: &mut Desk, read: Incoming) -> Result<u64> {
-    let Some((from, stored)) = lock(&shared.state).incoming(&read) else {
+fn read_chunk(shared: &Shared, memory: &mut WorkerMemory, read: ChunkRead) -> Result<u64> {
+    let Some((from, stored)) = lock(&shared.state).chunk_to_read(&read) else {
         return Ok(0);
     };
-    let Incoming { key, part, permit: _permit, .. } = read;
+    let ChunkRead { key, part, permit: _permit, .. } = read;
     let raw = part.len() as u64;
     // Either way the part is gone when it is said to have arrived: then all of them are joined.
-    let decoding = match stored.form {
-        Form::Raw => read_raw(shared, &from, &stored, part).map(|()| None),
-        _ => desk.read_coded(shared, &from, &stored, part).map(Some),
+    let decoding = match stored.encoding {
+        Encoding::Raw => read_raw(shared, &from, &stored, part).map(|()| None),
+        _ => memory.read_coded(shared, &from, &stored, part).map(Some),
     };
     let mut state = lock(&shared.state);
-    state.scratch.end(from.place, stored.len as u64, decoding.is_ok());
+    state.scratch.end(from.range, stored.len as u64, decoding.is_ok());
     let decoding = decoding?;
     if let (Some(seconds), Ok(step)) = (decoding, state.step_of(key)) {
-        let step = state.step_mut(step);
-        step.decoded = (step.decoded.0 + raw, step.decoded.1 + seconds);
+        step.decoding = (step.decoding.0 + raw, step.decoding.1 + seconds);
     }
-    let dropped = state.arrived(key);
+    let dropped = state.chunk_read(key);
     drop(state);
     drop(dropped);
     Ok(stored.len as u64)
 }
 
 /// Reads a chunk straight to where it belongs.
-fn read_raw(shared: &Shared, from: &Origin, stored: &Stored, mut part: Part) -> Result<()> {
+fn read_raw(
+    shared: &Shared,
+    from: &ChunkSource,
+    stored: &StoredChunk,
+    mut part: Part,
+) -> Result<()> {
     if let Some(bytes) = part.as_mut() {
         complete(bytes);
     }
     let read = shared.engine.read(from.drive.file(), from.offset, part.into(), from.priority);
     let bytes = read.wait().map_err(|failed| failed.error)?;
-    form::check(stored, &bytes)
+    encoding::check(stored, &bytes)
 }
 
-impl Desk {
+impl WorkerMemory {
     fn new(chunk_bytes: usize, compress: Compress) -> Result<Self> {
         let staging = Some(Buffer::zeroed(chunk_bytes)?);
         Ok(Self { staging, beside: vec![0; room_beside(chunk_bytes, compress)], chunk_bytes })
@@ -246,8 +254,8 @@ impl Desk {
     fn read_coded(
         &mut self,
         shared: &Shared,
-        from: &Origin,
-        stored: &Stored,
+        from: &ChunkSource,
+        stored: &StoredChunk,
         mut part: Part,
     ) -> Result<f64> {
         let padded = stored.len.next_multiple_of(ALIGNMENT);
@@ -256,8 +264,8 @@ impl Desk {
         let staging = self.staging()?;
         let began = now();
         let (read, into) = (&staging[..stored.len], part.as_mut().unwrap_or_default());
-        let outcome = form::check(stored, read)
-            .and_then(|()| form::restore(stored, read, into, &mut self.beside));
+        let outcome = encoding::check(stored, read)
+            .and_then(|()| encoding::restore(stored, read, into, &mut self.beside));
         self.staging = Some(staging);
         outcome.map(|()| seconds_since(began))
     }

@@ -1,4 +1,4 @@
-//! Host memory in which parameters or gradients are at home.
+//! Host memory that holds parameters or gradients, mapped for the device.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -13,11 +13,11 @@ use crate::size::Size;
 /// Who may touch it when is said on top of the [module](super). [`read`](Self::read) and
 /// [`write`](Self::write) see to it; tensors of others that lie in it, at its address, do not.
 #[derive(Debug)]
-pub struct Home {
+pub struct HostMemory {
     mapped: Mapped,
 }
 
-impl Home {
+impl HostMemory {
     pub(super) fn new(device: &dyn Device, bytes: usize) -> Result<Self> {
         let mapped = device.map_host(device.allocate_host(bytes)?)?;
         Ok(Self { mapped })
@@ -53,11 +53,14 @@ impl Home {
     }
 }
 
-/// A part of a home: a parameter, or its gradient.
+/// The former name of [`HostMemory`].
+pub type Home = HostMemory;
+
+/// A part of host memory: a parameter, or its gradient.
 #[derive(Debug, Clone)]
 pub struct Slice {
-    /// Where it lies.
-    pub home: Arc<Home>,
+    /// The memory that it lies in.
+    pub home: Arc<HostMemory>,
     /// From here.
     pub offset: usize,
     /// So many bytes; none for the gradient of a frozen parameter.
@@ -73,9 +76,9 @@ impl Slice {
         if self.offset.checked_add(self.len).is_some_and(|end| end <= self.home.len()) {
             return Ok(());
         }
-        let (Self { offset, len, .. }, home) = (self, Size(self.home.len() as u64));
+        let (Self { offset, len, .. }, memory) = (self, Size(self.home.len() as u64));
         Err(Error::invalid(format!(
-            "{len} bytes at offset {offset} are not inside a home of {home}"
+            "{len} bytes at offset {offset} are not inside a home of {memory}"
         )))
     }
 

@@ -1,6 +1,6 @@
 //! Layers and a plan, installed on the device.
 //!
-//! A course has its buffers, its streams and three threads: one for each direction of the link, one
+//! An installation has its buffers, its streams and three threads: one for each direction of the link, one
 //! for updates. They end when it is dropped, after at most the pieces that are in line.
 
 use std::sync::Arc;
@@ -9,12 +9,14 @@ use std::time::{Duration, Instant};
 
 use super::PATIENCE;
 use super::buffer::{Buffer, room};
-use super::home::Slice;
+use super::host_memory::Slice;
 use super::link::{piece_bytes, speed};
 use super::report::Report;
-use super::state::{Passage, Progress, State, What};
+use super::state::{LinkTransfer, Payload, Progress, State};
 use crate::device::link::Speed;
-use crate::device::{ALLOCATION_ALIGNMENT, Device, Direction, Facts, Memory, Sight, Stream};
+use crate::device::{
+    ALLOCATION_ALIGNMENT, Device, DeviceMemory, DevicePointer, Direction, Facts, Stream,
+};
 use crate::error::{Error, Kind, Result};
 use crate::plan::parameters::{Gradient, Mode, Plan, Profile};
 use crate::size::Size;
@@ -35,18 +37,18 @@ pub struct Layer {
     pub gradients: Vec<Slice>,
 }
 
-/// What a thread does until the course is closed.
-type Life = fn(&Inner);
+/// What a thread does until the installation is closed.
+type Life = fn(&Installed);
 
-pub(super) struct Course {
-    inner: Arc<Inner>,
+pub(super) struct Installation {
+    installed: Arc<Installed>,
     threads: Vec<JoinHandle<()>>,
 }
 
 /// What the threads and callers share.
-pub(super) struct Inner {
+pub(super) struct Installed {
     pub device: Arc<dyn Device>,
-    pub layers: Vec<Placed>,
+    pub layers: Vec<InstalledLayer>,
     pub copy_order: Vec<usize>,
     /// Inwards, outwards.
     pub ways: [Way; 2],
@@ -55,7 +57,7 @@ pub(super) struct Inner {
     pub state: Mutex<State>,
     pub changed: Condvar,
     /// Stands for what the iteration needs apart from parameters and gradients.
-    _work: Option<Memory>,
+    _work: Option<DeviceMemory>,
 }
 
 /// One direction of the link.
@@ -65,21 +67,21 @@ pub(super) struct Way {
     pub speed: Option<Speed>,
 }
 
-/// A layer with its places.
-pub(super) struct Placed {
+/// A layer with its memory on the device.
+pub(super) struct InstalledLayer {
     pub name: String,
     pub mode: Mode,
     pub gradient: Gradient,
     pub slices: Layer,
     pub parameters: Option<Buffer>,
     pub gradients: Option<Buffer>,
-    /// Where kernels see the parameters in their buffer.
-    pub sights: Vec<Sight>,
+    /// The parameters in their buffer, for kernels.
+    pub pointers: Vec<DevicePointer>,
     /// Layers with a parameter in common, itself among them.
     pub sharing: Vec<usize>,
 }
 
-impl Course {
+impl Installation {
     /// Allocates everything, within the budget, and starts the threads. Tells `peak` how much is on
     /// the device.
     pub fn install(
@@ -102,16 +104,16 @@ impl Course {
         let work = profile.work_bytes as usize;
         let work = (work > 0).then(|| device.allocate(work)).transpose()?;
         sample();
-        let placed = place(device, layers, (plan, profile), &mut sample)?;
+        let installed = allocate(device, layers, (plan, profile), &mut sample)?;
         let facts = device.facts();
         let state = State {
-            layers: placed.iter().map(|_| Progress::default()).collect(),
-            report: Report::of(0, placed.len()),
+            layers: installed.iter().map(|_| Progress::default()).collect(),
+            report: Report::of(0, installed.len()),
             ..State::default()
         };
-        Self::start(Inner {
+        Self::start(Installed {
             device: Arc::clone(device),
-            layers: placed,
+            layers: installed,
             copy_order: plan.copy_order.clone(),
             ways: [
                 Way::new(&**device, &facts, Direction::In)?,
@@ -124,34 +126,34 @@ impl Course {
         })
     }
 
-    fn start(inner: Inner) -> Result<Self> {
-        let mut course = Self { inner: Arc::new(inner), threads: Vec::new() };
+    fn start(installed: Installed) -> Result<Self> {
+        let mut installation = Self { installed: Arc::new(installed), threads: Vec::new() };
         let works: [(&str, Life); 3] = [
-            ("ferry-shadow-in", |inner| inner.serve(Direction::In)),
-            ("ferry-shadow-out", |inner| inner.serve(Direction::Out)),
-            ("ferry-update", Inner::serve_updates),
+            ("ferry-shadow-in", |installed| installed.serve(Direction::In)),
+            ("ferry-shadow-out", |installed| installed.serve(Direction::Out)),
+            ("ferry-update", Installed::serve_updates),
         ];
         for (name, work) in works {
-            let inner = Arc::clone(&course.inner);
-            let thread = thread::Builder::new().name(name.into()).spawn(move || work(&inner));
+            let installed = Arc::clone(&installation.installed);
+            let thread = thread::Builder::new().name(name.into()).spawn(move || work(&installed));
             let refused = |error| Error::from_io(error, "can't start a thread of a shadow model");
-            course.threads.push(thread.map_err(refused)?);
+            installation.threads.push(thread.map_err(refused)?);
         }
-        Ok(course)
+        Ok(installation)
     }
 
-    pub fn inner(&self) -> &Inner {
-        &self.inner
+    pub fn installed(&self) -> &Installed {
+        &self.installed
     }
 
     /// Lets threads end and waits fail.
     pub fn close(&self) {
-        self.inner.lock().is_closing = true;
-        self.inner.changed.notify_all();
+        self.installed.lock().is_closing = true;
+        self.installed.changed.notify_all();
     }
 }
 
-impl Drop for Course {
+impl Drop for Installation {
     fn drop(&mut self) {
         self.close();
         for thread in self.threads.drain(..) {
@@ -218,12 +220,13 @@ fn needed_bytes(layers: &[Layer], plan: &Plan, profile: &Profile) -> u64 {
     layers.iter().zip(&plan.choices).map(of).sum::<u64>() + work
 }
 
-fn place(
+/// Buffers for all layers that have a copy or keep a gradient.
+fn allocate(
     device: &Arc<dyn Device>,
     layers: Vec<Layer>,
     (plan, profile): (&Plan, &Profile),
     sample: &mut dyn FnMut(),
-) -> Result<Vec<Placed>> {
+) -> Result<Vec<InstalledLayer>> {
     let meets = |a: &Layer, b: &Layer| {
         a.parameters.iter().any(|slice| b.parameters.iter().any(|other| slice.meets(other)))
     };
@@ -246,30 +249,39 @@ fn place(
     each.map(|(((slices, choice), layer), sharing)| {
         let parameters = buffer(&slices.parameters, choice.mode.is_copied())?;
         let gradients = buffer(&slices.gradients, choice.gradient == Gradient::Device)?;
-        let sights = match &parameters {
-            Some(buffer) => buffer.sights(&**device, &slices.parameters)?,
+        let pointers = match &parameters {
+            Some(buffer) => buffer.pointers(&**device, &slices.parameters)?,
             None => Vec::new(),
         };
         let (name, mode, gradient) = (layer.name.clone(), choice.mode, choice.gradient);
-        Ok(Placed { name, mode, gradient, slices, parameters, gradients, sights, sharing })
+        Ok(InstalledLayer {
+            name,
+            mode,
+            gradient,
+            slices,
+            parameters,
+            gradients,
+            pointers,
+            sharing,
+        })
     })
     .collect()
 }
 
-impl Placed {
+impl InstalledLayer {
     /// What the link carries inwards for it.
-    pub fn parameter_pieces(&self, piece: usize) -> Vec<What> {
+    pub fn parameter_pieces(&self, piece: usize) -> Vec<Payload> {
         let all: Vec<_> = (0..self.slices.parameters.len()).collect();
         let pieces = |buffer: &Buffer| buffer.pieces(&self.slices.parameters, &all, piece);
-        let runs = self.parameters.as_ref().map(pieces).unwrap_or_default();
-        runs.into_iter().map(What::Parameters).collect()
+        let pieces = self.parameters.as_ref().map(pieces).unwrap_or_default();
+        pieces.into_iter().map(Payload::Parameters).collect()
     }
 
     /// What it carries outwards for gradients that were made.
-    pub fn gradient_pieces(&self, made: &[usize], piece: usize) -> Vec<What> {
+    pub fn gradient_pieces(&self, made: &[usize], piece: usize) -> Vec<Payload> {
         let pieces = |buffer: &Buffer| buffer.pieces(&self.slices.gradients, made, piece);
-        let runs = self.gradients.as_ref().map(pieces).unwrap_or_default();
-        runs.into_iter().map(What::Gradients).collect()
+        let pieces = self.gradients.as_ref().map(pieces).unwrap_or_default();
+        pieces.into_iter().map(Payload::Gradients).collect()
     }
 
     /// What backward makes in all.
@@ -282,13 +294,13 @@ impl Placed {
     }
 }
 
-impl Inner {
+impl Installed {
     pub fn lock(&self) -> MutexGuard<'_, State> {
         lock(&self.state)
     }
 
     /// The layer of this number.
-    pub fn layer(&self, layer: usize) -> Result<&Placed> {
+    pub fn layer(&self, layer: usize) -> Result<&InstalledLayer> {
         self.layers.get(layer).ok_or_else(|| {
             let layers = self.layers.len();
             Error::invalid(format!("there is no layer {layer}: the course has {layers}"))
@@ -300,14 +312,14 @@ impl Inner {
         format!("layer {layer} ({})", self.layers[layer].name)
     }
 
-    /// Puts passages in line.
-    pub fn send(&self, state: &mut State, lane: usize, layer: usize, what: Vec<What>) {
-        let passages = what.into_iter().map(|what| Passage { layer, what });
-        state.lanes[lane].line.extend(passages);
+    /// Puts transfers in line.
+    pub fn send(&self, state: &mut State, lane: usize, layer: usize, payloads: Vec<Payload>) {
+        let transfers = payloads.into_iter().map(|payload| LinkTransfer { layer, payload });
+        state.lanes[lane].line.extend(transfers);
         self.changed.notify_all();
     }
 
-    /// Waits until `done` answers; an error once the course is over, or nothing at all has moved
+    /// Waits until `done` answers; an error once the installation is over, or nothing at all has moved
     /// for [`PATIENCE`].
     pub fn wait_until<T>(
         &self,

@@ -16,12 +16,12 @@ use crate::error::{Error, Kind, Result};
 const FILES_MAX: usize = 1024;
 
 /// A file that is ours until this is dropped.
-pub(super) struct Place {
+pub(super) struct StateFile {
     pub path: PathBuf,
     _lock: OwnedFd,
 }
 
-impl Place {
+impl StateFile {
     /// The first file of `directory` that nobody uses; made if there is none.
     pub fn new_in(directory: &Path) -> Result<Self> {
         Self::find(directory, OFlags::CREATE)?.ok_or_else(|| {
@@ -71,28 +71,28 @@ fn take(path: &Path, flags: OFlags) -> rustix::io::Result<OwnedFd> {
 mod tests {
     use super::*;
 
-    fn name(place: &Place) -> &str {
-        place.path.file_name().unwrap().to_str().unwrap()
+    fn name(file: &StateFile) -> &str {
+        file.path.file_name().unwrap().to_str().unwrap()
     }
 
     #[test]
     fn everybody_gets_a_file_of_its_own_and_what_is_left_is_found_again() {
         let directory = tempfile::tempdir().unwrap();
-        let nothing = Place::left_in(directory.path()).err().unwrap();
+        let nothing = StateFile::left_in(directory.path()).err().unwrap();
         assert_eq!(nothing.kind(), Kind::NotFound);
-        let first = Place::new_in(directory.path()).unwrap();
-        let second = Place::new_in(directory.path()).unwrap();
+        let first = StateFile::new_in(directory.path()).unwrap();
+        let second = StateFile::new_in(directory.path()).unwrap();
         assert_eq!((name(&first), name(&second)), ("optimizer-0.state", "optimizer-1.state"));
-        assert!(Place::left_in(directory.path()).is_err(), "both are in use");
+        assert!(StateFile::left_in(directory.path()).is_err(), "both are in use");
         drop(second);
-        assert_eq!(name(&Place::left_in(directory.path()).unwrap()), "optimizer-1.state");
+        assert_eq!(name(&StateFile::left_in(directory.path()).unwrap()), "optimizer-1.state");
         drop(first);
-        assert_eq!(name(&Place::new_in(directory.path()).unwrap()), "optimizer-0.state");
+        assert_eq!(name(&StateFile::new_in(directory.path()).unwrap()), "optimizer-0.state");
     }
 
     #[test]
     fn a_directory_that_is_not_there_is_named() {
-        let error = Place::new_in(Path::new("/nowhere/at/all")).err().unwrap();
+        let error = StateFile::new_in(Path::new("/nowhere/at/all")).err().unwrap();
         assert_eq!(error.kind(), Kind::NotFound);
         assert!(error.to_string().contains("/nowhere/at/all"), "{error}");
     }

@@ -61,7 +61,7 @@ impl Element {
 
 /// How a chunk was stored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Form {
+pub(super) enum Encoding {
     Raw,
     Bitmap,
     Half,
@@ -70,8 +70,8 @@ pub(super) enum Form {
 
 /// A chunk as it was stored: everything that is needed to get it back, and to know that it is right.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Stored {
-    pub form: Form,
+pub(super) struct StoredChunk {
+    pub encoding: Encoding,
     pub len: usize,
     pub checksum: u32,
 }
@@ -95,20 +95,20 @@ pub(super) fn store(
     compress: Compress,
     into: &mut [u8],
     beside: &mut [u8],
-) -> Result<Stored> {
+) -> Result<StoredChunk> {
     // A range of bytes may end within an element.
     let is_whole = from.len().is_multiple_of(4);
     if compress == Compress::Half && element == Element::Float32 && is_whole {
         let halves = &mut beside[..from.len() / 2];
         half::narrow(Format::F16, from, halves)?;
         if !overflows(halves) {
-            let (form, len) = if let Some(len) = pack(halves, Width::Two, into)? {
-                (Form::HalfBitmap, len)
+            let (encoding, len) = if let Some(len) = pack(halves, Width::Two, into)? {
+                (Encoding::HalfBitmap, len)
             } else {
                 into[..halves.len()].copy_from_slice(halves);
-                (Form::Half, halves.len())
+                (Encoding::Half, halves.len())
             };
-            return Ok(Stored { form, len, checksum: crc32c(&into[..len]) });
+            return Ok(StoredChunk { encoding, len, checksum: crc32c(&into[..len]) });
         }
     }
     if compress != Compress::None
@@ -116,10 +116,10 @@ pub(super) fn store(
         && let Some(width) = element.width()
         && let Some(len) = pack(from, width, into)?
     {
-        return Ok(Stored { form: Form::Bitmap, len, checksum: crc32c(&into[..len]) });
+        return Ok(StoredChunk { encoding: Encoding::Bitmap, len, checksum: crc32c(&into[..len]) });
     }
     let checksum = copy_and_crc32c(&mut into[..from.len()], from);
-    Ok(Stored { form: Form::Raw, len: from.len(), checksum })
+    Ok(StoredChunk { encoding: Encoding::Raw, len: from.len(), checksum })
 }
 
 /// What so many bytes would be stored as, by a look at parts of them; nothing if they would not be encoded.
@@ -152,7 +152,7 @@ fn overflows(halves: &[u8]) -> bool {
 }
 
 /// Checks what was read of a chunk.
-pub(super) fn check(stored: &Stored, read: &[u8]) -> Result<()> {
+pub(super) fn check(stored: &StoredChunk, read: &[u8]) -> Result<()> {
     let found = crc32c(read);
     if found == stored.checksum {
         return Ok(());
@@ -164,16 +164,16 @@ pub(super) fn check(stored: &Stored, read: &[u8]) -> Result<()> {
 
 /// Gets a chunk that was not stored raw back. `beside` is room for halves.
 pub(super) fn restore(
-    stored: &Stored,
+    stored: &StoredChunk,
     read: &[u8],
     into: &mut [u8],
     beside: &mut [u8],
 ) -> Result<()> {
-    match stored.form {
-        Form::Raw => into.copy_from_slice(read),
-        Form::Bitmap => bitmap::decode_into(read, into)?,
-        Form::Half => half::widen(Format::F16, read, into)?,
-        Form::HalfBitmap => {
+    match stored.encoding {
+        Encoding::Raw => into.copy_from_slice(read),
+        Encoding::Bitmap => bitmap::decode_into(read, into)?,
+        Encoding::Half => half::widen(Format::F16, read, into)?,
+        Encoding::HalfBitmap => {
             let halves = &mut beside[..into.len() / 2];
             bitmap::decode_into(read, halves)?;
             half::widen(Format::F16, halves, into)?;
@@ -192,7 +192,7 @@ mod tests {
         numbers.iter().flat_map(|number| number.to_le_bytes()).collect()
     }
 
-    fn there_and_back(from: &[u8], element: Element, compress: Compress) -> (Stored, Vec<u8>) {
+    fn there_and_back(from: &[u8], element: Element, compress: Compress) -> (StoredChunk, Vec<u8>) {
         let (mut into, mut beside) = (vec![0; from.len()], vec![0; from.len() / 2]);
         let stored = store(from, element, compress, &mut into, &mut beside).unwrap();
         check(&stored, &into[..stored.len]).unwrap();
@@ -205,29 +205,29 @@ mod tests {
     fn zeros_are_left_out_where_that_pays() {
         let sparse: Vec<f32> = (0..4096).map(|i| if i % 3 == 0 { i as f32 } else { 0.0 }).collect();
         let (stored, back) = there_and_back(&floats(&sparse), Element::Float32, Compress::Lossless);
-        assert_eq!((stored.form, back), (Form::Bitmap, floats(&sparse)));
+        assert_eq!((stored.encoding, back), (Encoding::Bitmap, floats(&sparse)));
         assert!(stored.len < 4096 * 2);
         let dense: Vec<f32> = (1..4097).map(|i| i as f32).collect();
         let (stored, _) = there_and_back(&floats(&dense), Element::Float32, Compress::Lossless);
-        assert_eq!((stored.form, stored.len), (Form::Raw, 4096 * 4));
+        assert_eq!((stored.encoding, stored.len), (Encoding::Raw, 4096 * 4));
         let (stored, _) = there_and_back(&floats(&sparse), Element::Float32, Compress::None);
-        assert_eq!(stored.form, Form::Raw);
+        assert_eq!(stored.encoding, Encoding::Raw);
         let (stored, _) = there_and_back(&floats(&sparse), Element::Other, Compress::Half);
-        assert_eq!(stored.form, Form::Raw);
+        assert_eq!(stored.encoding, Encoding::Raw);
     }
 
     #[test]
     fn halves_are_half_as_long_and_near() {
         let numbers: Vec<f32> = (0..1000).map(|i| (i as f32).sin()).collect();
         let (stored, back) = there_and_back(&floats(&numbers), Element::Float32, Compress::Half);
-        assert_eq!((stored.form, stored.len), (Form::Half, 2000));
+        assert_eq!((stored.encoding, stored.len), (Encoding::Half, 2000));
         for (number, back) in numbers.iter().zip(back.chunks_exact(4)) {
             let back = f32::from_le_bytes(back.try_into().unwrap());
             assert!((number - back).abs() <= number.abs() / 1024.0 + 1e-7);
         }
         let sparse: Vec<f32> = (0..1024).map(|i| if i % 4 == 0 { 0.5 } else { 0.0 }).collect();
         let (stored, back) = there_and_back(&floats(&sparse), Element::Float32, Compress::Half);
-        assert_eq!((stored.form, back), (Form::HalfBitmap, floats(&sparse)));
+        assert_eq!((stored.encoding, back), (Encoding::HalfBitmap, floats(&sparse)));
     }
 
     #[test]
@@ -237,7 +237,7 @@ mod tests {
             numbers[7] = large;
             let (stored, back) =
                 there_and_back(&floats(&numbers), Element::Float32, Compress::Half);
-            assert_eq!((stored.form, back), (Form::Raw, floats(&numbers)));
+            assert_eq!((stored.encoding, back), (Encoding::Raw, floats(&numbers)));
         }
     }
 
