@@ -23,7 +23,7 @@
 //!   activations   saved tensor ─► encode ─► SSD ─► decode ─► backward
 //!   parameters    host parameters ─► device, or in place ─► gradients ─► optimizer
 //!  ───────────────────────────────────────────────────────────────────────────── no path above
-//!   memory        Buffer, Pool, Block; Budget (who may allocate), Arena (where)    knows another
+//!   memory        Buffer, Pool, Block; Ledger (who holds how much)                 knows another
 //!   io            Engine: read, write, sync at four priorities; ring, threads
 //!   device        Device: memory, streams, events; host, emulated
 //!   codec         bitmap (sparse), half (f16, bf16), checksum (CRC-32C); adam (a step's arithmetic)
