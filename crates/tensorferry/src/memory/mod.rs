@@ -51,6 +51,8 @@ pub use arena::Arena;
 pub use block::{Block, Foreign};
 pub use buffer::{ALIGNMENT, Buffer};
 pub(crate) use caretaker::is_short_of;
+#[cfg(not(loom))]
+pub(crate) use caretaker::{Keeper, soon};
 pub use headroom::Headroom;
 pub use ledger::{Claim, Ledger, Named, Priority};
 pub use loan::{Loan, Loans, Watch};

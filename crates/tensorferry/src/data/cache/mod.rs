@@ -7,8 +7,11 @@
 //!
 //! Which samples are kept is decided by [`plan::data::eviction`](crate::plan::data::eviction), from the orders of
 //! this epoch and the next; this module holds the bytes and does what the shelves say. A sample is in at most one
-//! tier of a node: one that comes from the SSD to memory leaves the SSD. Both tiers are bounded in bytes; the SSD's is one file without a name, so that
-//! nothing is left behind however the process ends.
+//! tier of a node: one that comes from the SSD to memory leaves the SSD. Both tiers are bounded in bytes; the
+//! SSD's is one file without a name, so that nothing is left behind however the process ends.
+//!
+//! What is in memory counts in the process's ledger, and goes when others need it more: the cache shrinks,
+//! and has its whole capacity again with the next epoch, as far as there is room.
 //!
 //! A tier that fails is no reason to fail: a sample that can't be read back, or does not match its
 //! checksum, is forgotten, counted, and loaded from where it came.
@@ -21,12 +24,24 @@ pub use tier::Tier;
 
 use std::collections::HashMap;
 use std::sync::Arc;
+#[cfg(not(loom))]
+use std::time::Instant;
 
 use self::disk::Disk;
 use super::sample::Raw;
 use crate::error::Result;
+use crate::memory::{Claim, Named, Priority};
+#[cfg(not(loom))]
+use crate::memory::{Keeper, soon};
 use crate::plan::data::eviction::{Copies, Future, Moment, Policy, Shelf, Use};
 use crate::sync::{Mutex, lock};
+
+/// What samples in memory take, of all caches.
+static ACCOUNT: Named = Named::new("data cache", Priority::Fast);
+
+/// A cache that gives way shrinks by at least one in so many of its bytes: the next claim finds room.
+#[cfg(not(loom))]
+const GIVEN_SHARE: u64 = 32;
 
 /// How much is kept, and what.
 #[derive(Debug, Clone)]
@@ -62,7 +77,7 @@ pub enum Origin {
 
 /// The samples that a node keeps; see the [module](self).
 pub struct Cache {
-    memory: Mutex<Memory>,
+    memory: Arc<Mutex<Memory>>,
     disk: Option<Mutex<Disk>>,
     peers: Mutex<Vec<Arc<dyn Tier>>>,
     pub(super) decoded: bool,
@@ -74,17 +89,28 @@ struct Memory {
     shelf: Shelf,
     held: HashMap<u32, Raw>,
     future: Future,
+    /// What it may take in an epoch in which nobody needs it more.
+    capacity: u64,
+    claim: Claim,
 }
 
 impl Cache {
     /// An empty one for a source of `len` samples.
     pub fn new(len: u64, config: &Config) -> Result<Self> {
-        let shelf = Shelf::new(config.policy, config.memory_bytes);
-        let memory = Memory { shelf, held: HashMap::new(), future: Future::new(len)? };
+        let capacity = config.memory_bytes;
+        ACCOUNT.check(capacity)?;
+        let (shelf, claim) = (Shelf::new(config.policy, capacity), ACCOUNT.nothing());
+        let (held, future) = (HashMap::new(), Future::new(len)?);
+        let memory = Arc::new(Mutex::new(Memory { shelf, held, future, capacity, claim }));
+        #[cfg(not(loom))]
+        {
+            let keeper = Arc::downgrade(&memory);
+            ACCOUNT.enlist(Priority::Fast, keeper);
+        }
         let disk = config.disk.as_ref();
         let disk = disk.map(|disk| Disk::new(disk, config.policy));
         Ok(Self {
-            memory: Mutex::new(memory),
+            memory,
             disk: disk.transpose()?.map(Mutex::new),
             peers: Mutex::new(Vec::new()),
             decoded: config.decoded,
@@ -106,6 +132,8 @@ impl Cache {
     /// Says what comes: the orders of `epoch` and of those after it.
     pub fn foresee(&self, epoch: u32, orders: &[Vec<u32>]) -> Result<()> {
         let mut memory = lock(&self.memory);
+        let capacity = memory.capacity;
+        memory.shelf.limit_to(capacity, &mut Vec::new());
         memory.future = Future::new(self.len)?;
         memory.future.forget_before(epoch);
         orders.iter().try_for_each(|order| memory.future.push_epoch(order))
@@ -146,6 +174,7 @@ impl Cache {
             Ok(_) => return,
             Err(_) => {
                 memory.shelf.remove(id);
+                memory.settle();
                 return;
             }
         }
@@ -170,6 +199,7 @@ impl Cache {
         let mut memory = lock(&self.memory);
         if !memory.shelf.touch(id, &use_) {
             memory.held.remove(&id);
+            memory.settle();
         }
         Some(raw)
     }
@@ -192,8 +222,10 @@ impl Cache {
     fn admit(&self, id: u32, bytes: u64, use_: &Use, leaving: &mut Vec<(u32, Raw)>) -> bool {
         let mut memory = lock(&self.memory);
         let mut evicted = Vec::new();
+        memory.claim_for(id, bytes);
         let admitted = memory.shelf.admit(id, bytes, use_, &mut evicted);
         leaving.extend(evicted.into_iter().filter_map(|id| Some((id, memory.held.remove(&id)?))));
+        memory.settle();
         admitted
     }
 
@@ -218,6 +250,47 @@ impl Cache {
     pub fn used(&self) -> (u64, u64) {
         let disk = self.disk.as_ref().map_or(0, |disk| lock(disk).used());
         (lock(&self.memory).shelf.used(), disk)
+    }
+}
+
+impl Memory {
+    /// Has room for a sample counted. If there is none, the cache keeps to what it has.
+    fn claim_for(&mut self, id: u32, bytes: u64) {
+        let wanted = self.shelf.used().saturating_add(bytes).min(self.shelf.capacity());
+        let more = wanted.saturating_sub(self.claim.held());
+        if more > 0 && !self.shelf.contains(id) && !self.claim.try_grow(more) {
+            self.shelf.limit_to(self.shelf.used(), &mut Vec::new());
+        }
+    }
+
+    /// Counts what the shelf holds.
+    fn settle(&mut self) {
+        self.claim.shrink(self.claim.held().saturating_sub(self.shelf.used()));
+    }
+}
+
+/// The cache gives way to those who need memory more. What goes is not written to the SSD: who asks waits.
+#[cfg(not(loom))]
+impl Keeper for Mutex<Memory> {
+    fn give_back(&self, _: Option<Instant>) -> bool {
+        // It is used.
+        true
+    }
+
+    fn give_up(&self, bytes: u64) {
+        let Some(mut memory) = soon(self) else { return };
+        let used = memory.shelf.used();
+        let stay = used.saturating_sub(bytes.max(used / GIVEN_SHARE));
+        let mut evicted = Vec::new();
+        memory.shelf.limit_to(stay, &mut evicted);
+        let leaving: Vec<_> = evicted.iter().map(|id| memory.held.remove(id)).collect();
+        // The bytes go before they count no more.
+        drop(leaving);
+        memory.settle();
+    }
+
+    fn idle(&self) -> u64 {
+        soon(self).map_or(0, |memory| memory.shelf.used())
     }
 }
 
