@@ -134,7 +134,6 @@ class Core:
         hits = {
             "memory": told["memory_hits"],
             "disk": told["disk_hits"],
-            "peer": told["peer_hits"],
             "backend": told["backend_loads"],
         }
         threads = {"loading": told["load_threads"], "preparing": told["prepare_threads"]}

@@ -112,10 +112,6 @@ impl Disk {
         Ok(Self { file, shelf, arena, places, room, grown: 0 })
     }
 
-    pub fn has(&self, id: u32) -> bool {
-        self.places.get(&id).is_some_and(Place::can_be_found)
-    }
-
     pub fn used(&self) -> u64 {
         self.shelf.used()
     }

@@ -1,7 +1,7 @@
 //! Samples kept near.
 //!
 //! ```text
-//!   find ─► memory ─► SSD ─► peers ─► (backend)
+//!   find ─► memory ─► SSD ─► (backend)
 //!   keep ─► memory, if its shelf admits it ─► what had to go, or was refused ─► SSD, likewise
 //! ```
 //!
@@ -17,10 +17,8 @@
 //! checksum, is forgotten, counted, and loaded from where it came.
 
 mod disk;
-mod tier;
 
 pub use disk::Config as DiskConfig;
-pub use tier::Tier;
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -69,8 +67,6 @@ pub enum Origin {
     Memory,
     /// On the SSD.
     Disk,
-    /// At another node.
-    Peer,
     /// Where it is stored for good.
     Backend,
 }
@@ -79,7 +75,6 @@ pub enum Origin {
 pub struct Cache {
     memory: Arc<Mutex<Memory>>,
     disk: Option<Mutex<Disk>>,
-    peers: Mutex<Vec<Arc<dyn Tier>>>,
     pub(super) decoded: bool,
     is_off: bool,
     len: u64,
@@ -112,7 +107,6 @@ impl Cache {
         Ok(Self {
             memory,
             disk: disk.transpose()?.map(Mutex::new),
-            peers: Mutex::new(Vec::new()),
             decoded: config.decoded,
             is_off: config.memory_bytes == 0 && config.disk.is_none(),
             len,
@@ -122,11 +116,6 @@ impl Cache {
     /// Whether anything could ever be kept.
     pub fn is_off(&self) -> bool {
         self.is_off
-    }
-
-    /// Another node, to be asked before the backend is.
-    pub fn join(&self, peer: Arc<dyn Tier>) {
-        lock(&self.peers).push(peer);
     }
 
     /// Says what comes: the orders of `epoch` and of those after it.
@@ -144,7 +133,6 @@ impl Cache {
         self.find_in_memory(id, now)
             .map(|raw| (raw, Origin::Memory))
             .or_else(|| self.find_on_disk(id, now).map(|raw| (raw, Origin::Disk)))
-            .or_else(|| self.find_at_peers(id).map(|raw| (raw, Origin::Peer)))
     }
 
     /// A sample was used and may be kept.
@@ -214,11 +202,6 @@ impl Cache {
         raw
     }
 
-    fn find_at_peers(&self, id: u32) -> Option<Raw> {
-        let peers = lock(&self.peers).clone();
-        peers.iter().find_map(|peer| peer.get(id))
-    }
-
     fn admit(&self, id: u32, bytes: u64, use_: &Use, leaving: &mut Vec<(u32, Raw)>) -> bool {
         let mut memory = lock(&self.memory);
         let mut evicted = Vec::new();
@@ -230,12 +213,6 @@ impl Cache {
     }
 
     fn use_of(&self, id: u32, now: Moment) -> Use {
-        let peers = lock(&self.peers).clone();
-        let copies = match peers.iter().any(|peer| peer.has(id)) {
-            _ if peers.is_empty() => Copies::Private,
-            true => Copies::Several,
-            false => Copies::Only,
-        };
         let memory = lock(&self.memory);
         let next = if memory.future.is_unknown() {
             // A sampler says nothing beforehand; most use every sample in every epoch.
@@ -243,7 +220,7 @@ impl Cache {
         } else {
             memory.future.next_use(id, now)
         };
-        Use { now, next, uses: memory.future.uses(id), copies }
+        Use { now, next, uses: memory.future.uses(id), copies: Copies::Private }
     }
 
     /// Bytes in memory, and on the SSD.
@@ -291,25 +268,6 @@ impl Keeper for Mutex<Memory> {
 
     fn idle(&self) -> u64 {
         soon(self).map_or(0, |memory| memory.shelf.used())
-    }
-}
-
-/// What other nodes see of this one.
-impl Tier for Cache {
-    fn has(&self, id: u32) -> bool {
-        lock(&self.memory).held.contains_key(&id)
-            || self.disk.as_ref().is_some_and(|disk| lock(disk).has(id))
-    }
-
-    fn get(&self, id: u32) -> Option<Raw> {
-        let held = lock(&self.memory).held.get(&id).cloned();
-        held.or_else(|| {
-            let disk = self.disk.as_ref()?;
-            let reading = lock(disk).find(id)?;
-            let raw = reading.read();
-            lock(disk).let_go(id);
-            raw
-        })
     }
 }
 
@@ -368,7 +326,6 @@ mod tests {
         assert_eq!(watched.transfers.load(Ordering::Relaxed), 1);
         let (found, origin) = cache.find(1, moment(1)).unwrap();
         assert_eq!((found.as_memory().unwrap(), origin), (&[7; 100][..], Origin::Disk));
-        assert!(cache.get(1).is_some(), "another node may have it");
-        assert_eq!(watched.transfers.load(Ordering::Relaxed), 3);
+        assert_eq!(watched.transfers.load(Ordering::Relaxed), 2);
     }
 }

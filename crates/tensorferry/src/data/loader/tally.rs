@@ -20,8 +20,6 @@ pub struct Stats {
     pub memory_hits: u64,
     /// Samples found on the SSD.
     pub disk_hits: u64,
-    /// Samples found at other nodes.
-    pub peer_hits: u64,
     /// Samples that came from the source.
     pub backend_loads: u64,
     /// Their bytes.
@@ -61,7 +59,6 @@ impl Tally {
             match origin {
                 Origin::Memory => stats.memory_hits += 1,
                 Origin::Disk => stats.disk_hits += 1,
-                Origin::Peer => stats.peer_hits += 1,
                 Origin::Backend => {
                     stats.backend_loads += 1;
                     stats.backend_bytes += raw.bytes();
