@@ -247,6 +247,7 @@ def test_what_is_kept_goes_before_the_cache(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("asked", "words"),
     [
+        ('ferry.ActivationOffload(".", budget="1GiB")', "activations would take 1 GiB"),
         ('ferry.DataLoader(stored(4, 1), cache_limit="1GiB")', "data cache would take 1 GiB"),
         ("on_disk()", "optimizer staging would take 32 MiB"),
         (
@@ -394,3 +395,24 @@ def test_the_account_that_grows_is_the_right_one_and_as_large_as_the_process(
     assert low <= grown <= high, f"{{grown / MIB}} of {{counted / MIB}}: {{told}}"
     """)
     run(prepared + judged, tmp_path)
+
+
+def test_activations_are_counted_as_they_are_held(tmp_path: Path) -> None:
+    script = """
+    offload = ferry.ActivationOffload(".", budget="32MiB")
+    layers = torch.nn.Sequential(*(torch.nn.Linear(512, 512) for _ in range(24)))
+    most = 0
+    for _ in range(2):
+        with offload:
+            loss = layers(torch.ones(1024, 512)).sum()
+        most = max(most, held("activations"))
+        loss.backward()
+    told = {account.name: account for account in ferry.memory().accounts}
+    activations = told["activations"]
+    assert activations.bytes + activations.reserved_bytes == 32 * MIB, ferry.memory()
+    assert 16 * MIB < most <= activations.peak_bytes <= 32 * MIB, ferry.memory()
+    del offload, loss
+    gc.collect()
+    assert held("activations") == 0, ferry.memory()
+    """
+    run(script, tmp_path)

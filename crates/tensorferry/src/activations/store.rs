@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use super::form::{self, Compress, Element, room_beside};
 use super::knowledge::Question;
-use super::memory::{Held, Memory, Permit};
+use super::memory::{Counted, Held, Memory, Permit};
 use super::report::Report;
 use super::scratch::Scratch;
 use super::state::{Dropped, Record, State};
@@ -93,6 +93,7 @@ pub(super) struct Shared {
     pub chunk_bytes: usize,
     /// Bytes of tensors that the budget has room for.
     pub room: u64,
+    pub counted: Counted,
     pub state: Mutex<State>,
     /// Room came free, a tensor came back, or a step failed.
     pub changed: Condvar,
@@ -146,6 +147,7 @@ impl Store {
                 Size(staging),
             )));
         };
+        let counted = Counted::open(config.budget.0, staging)?;
         let scratch = Scratch::open(&*engine, &config.directories)?;
         let share = Shelf::of_process().map(|shelf| shelf.share(spare(config.budget.0)));
         let shared = Arc::new(Shared {
@@ -154,6 +156,7 @@ impl Store {
             work: Condvar::new(),
             chunk_bytes: chunk,
             room,
+            counted,
             engine,
             config,
             process: process_id(),
