@@ -59,6 +59,9 @@ fn _lib(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(engine::_leave, module)?)?;
     module.add_function(wrap_pyfunction!(engine::_delay_for_tests, module)?)?;
     module.add_function(wrap_pyfunction!(memory::headroom, module)?)?;
+    module.add_function(wrap_pyfunction!(memory::memory_text, module)?)?;
+    module.add_function(wrap_pyfunction!(memory::memory_limit, module)?)?;
+    module.add_function(wrap_pyfunction!(memory::limit_memory, module)?)?;
     module.add_function(wrap_pyfunction!(errors::os_error, module)?)?;
     module.add_function(wrap_pyfunction!(metrics::metrics_text, module)?)?;
     module.add_function(wrap_pyfunction!(metrics::trace_start, module)?)?;

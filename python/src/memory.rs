@@ -9,11 +9,14 @@ use pyo3::exceptions::PyBufferError;
 use pyo3::ffi;
 use pyo3::prelude::*;
 use tensorferry::activations::Memory;
-use tensorferry::memory::{Block, Foreign, Headroom};
+use tensorferry::memory::{Block, Foreign, Headroom, Ledger};
 use tensorferry::{Error, Result};
 
 use crate::errors::exception;
+use crate::guard::guarded;
+use crate::json::json;
 use crate::release::Claim;
+use crate::size::SizeArgument;
 
 /// Memory of a Python object for an operation to read from.
 ///
@@ -126,6 +129,25 @@ impl Buffer {
 #[pyfunction]
 pub fn headroom() -> Option<(u64, u64)> {
     Headroom::now().map(|now| (now.usable(), now.available))
+}
+
+/// Who holds how much memory in this process, as JSON.
+#[pyfunction]
+pub fn memory_text(py: Python<'_>) -> PyResult<String> {
+    guarded(py, || json(&Ledger::of_process().statement()))
+}
+
+/// Bytes that all of them stay within, if there is a limit.
+#[pyfunction]
+pub fn memory_limit() -> Option<u64> {
+    Ledger::of_process().limit()
+}
+
+/// Sets the limit, or lifts it.
+#[pyfunction]
+pub fn limit_memory(py: Python<'_>, bytes: Option<SizeArgument>) -> PyResult<()> {
+    let bytes = bytes.map(|SizeArgument(size)| size.0);
+    guarded(py, move || Ledger::of_process().set_limit(bytes))
 }
 
 /// Makes `view` one of `owner`'s memory.

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use pyo3::prelude::*;
+use tensorferry::memory::Ledger;
 use tensorferry::metrics::Registry;
 use tensorferry::{Error, trace};
 
@@ -12,6 +13,7 @@ use crate::guard::guarded;
 #[pyfunction]
 pub fn metrics_text(py: Python<'_>, format: &str) -> PyResult<String> {
     guarded(py, || {
+        Ledger::of_process().publish(Registry::global())?;
         let snapshot = Registry::global().snapshot();
         match format {
             "json" => snapshot.to_json(),

@@ -7,7 +7,7 @@ use std::thread::{self, ThreadId};
 use pyo3::prelude::*;
 use tensorferry::codec::adam::{Factors, Run, Settings};
 use tensorferry::dtype::Dtype;
-use tensorferry::memory::{Block, Buffer as Memory};
+use tensorferry::memory::Block;
 use tensorferry::parameters::optimizer::{self, Contents, Shape, Tensor, Work};
 use tensorferry::{Error, Kind, Result};
 
@@ -95,7 +95,7 @@ impl Step {
 /// Memory for state: zeros, in huge pages where there are some.
 #[pyfunction]
 pub fn zeroed(py: Python<'_>, bytes: usize) -> PyResult<Buffer> {
-    guarded(py, || Memory::zeroed(bytes)).map(|memory| Buffer::new(Block::from(memory)))
+    guarded(py, || optimizer::zeroed(bytes)).map(|memory| Buffer::new(Block::from(memory)))
 }
 
 /// The state of an optimizer on SSD.

@@ -26,6 +26,7 @@ from tensorferry._lib import __version__, parse_size
 from tensorferry.activations import ActivationOffload
 from tensorferry.checkpoint import SaveJob, SaveReport, load, safe_open, save, save_async
 from tensorferry.io import Engine
+from tensorferry.ledger import limit, memory
 from tensorferry.observe import metrics, prometheus, trace
 from tensorferry.tensor_io import TensorIO
 
@@ -58,7 +59,9 @@ __all__ = [
     "Unsupported",
     "__version__",
     "data",
+    "limit",
     "load",
+    "memory",
     "metrics",
     "optim",
     "parse_size",

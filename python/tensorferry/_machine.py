@@ -9,15 +9,21 @@ from tensorferry import _lib
 
 
 def memory_bytes() -> int:
-    """Memory of the machine, or what the control groups of this process allow if that is less."""
+    """Memory of the machine, or what the control groups of this process or its limit allow if that
+    is less."""
     told = _lib.headroom()
-    return _pages("SC_PHYS_PAGES") if told is None else told[0]
+    return _within_limit(_pages("SC_PHYS_PAGES") if told is None else told[0])
 
 
 def free_memory_bytes() -> int:
     """What of it can still be taken before somebody is killed for it."""
     told = _lib.headroom()
-    return _pages("SC_AVPHYS_PAGES") if told is None else told[1]
+    return _within_limit(_pages("SC_AVPHYS_PAGES") if told is None else told[1])
+
+
+def _within_limit(number: int) -> int:
+    limit = _lib.memory_limit()
+    return number if limit is None else min(number, limit)
 
 
 def processes(world_size: int) -> int:

@@ -57,7 +57,7 @@
 //!   parameters    host parameters ─► device, or in place ─► gradients ─► optimizer
 //!  ───────────────────────────────────────────────────────────────────────────── no path above
 //!   plan          checkpoint, data, activations, parameters: pure                 knows another
-//!   memory        Buffer, Pool, Block; Budget (who may allocate), Arena (where)
+//!   memory        Buffer, Pool, Block; Ledger (who holds how much)
 //!   io            Engine: read, write, sync at four priorities; ring, threads
 //!   device        Device: memory, streams, events; host, emulated
 //!   codec         bitmap (sparse), half (f16, bf16), checksum (CRC-32C), adam (a step's arithmetic)

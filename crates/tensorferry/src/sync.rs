@@ -7,12 +7,12 @@
 
 #[cfg(loom)]
 pub(crate) use loom::{
-    sync::{Arc, Condvar, Mutex, MutexGuard},
+    sync::{Arc, Condvar, Mutex, MutexGuard, atomic},
     thread,
 };
 #[cfg(not(loom))]
 pub(crate) use std::{
-    sync::{Arc, Condvar, Mutex, MutexGuard},
+    sync::{Arc, Condvar, Mutex, MutexGuard, atomic},
     thread,
 };
 

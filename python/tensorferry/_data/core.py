@@ -134,7 +134,6 @@ class Core:
         hits = {
             "memory": stats["memory_hits"],
             "disk": stats["disk_hits"],
-            "peer": stats["peer_hits"],
             "backend": stats["backend_loads"],
         }
         threads = {"loading": stats["load_threads"], "preparing": stats["prepare_threads"]}

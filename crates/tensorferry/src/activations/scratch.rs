@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 use crate::error::{Error, Kind, Result};
 use crate::io::{Engine, File, Mode, Open};
 use crate::memory::ALIGNMENT;
-use crate::memory::arena::{Arena, End, Span};
+use crate::memory::arena::{Arena, Span};
 use crate::size::Size;
 use crate::sync::{Mutex, lock, now, seconds_since};
 
@@ -112,7 +112,7 @@ impl Scratch {
         let mut best: Option<(bool, f64, ScratchRange)> = None;
         for drive in 0..self.volumes.len() {
             let volume = &mut self.volumes[drive];
-            let span = volume.ranges.allocate(len, End::Low)?;
+            let span = volume.ranges.allocate(len)?;
             let range = ScratchRange { drive, span };
             let (is_full, seconds) = (volume.is_full_for(span), volume.seconds(len, fastest));
             let worse = match best {
@@ -350,7 +350,7 @@ mod tests {
         assert_eq!(reserved.drive, 0);
         scratch.at(reserved).0.reserve(4096).unwrap();
         *lock(&scratch.volumes[0].drive.reserved) = 4096;
-        let more = scratch.volumes[0].ranges.allocate(4096, End::Low).unwrap();
+        let more = scratch.volumes[0].ranges.allocate(4096).unwrap();
         scratch.mark_full(ScratchRange { drive: 0, span: more });
         assert!((0..20).all(|_| scratch.take(4096).unwrap().drive == 1));
         scratch.free(reserved);

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use super::encoding::Compress;
+use super::memory::Counted;
 use super::plans::PlanRequest;
 use super::scratch::Scratch;
 use super::sizes::{budget_for, spare, staging};
@@ -26,6 +27,7 @@ pub(super) struct Shared {
     pub chunk_bytes: usize,
     /// Bytes of tensors that the budget has room for.
     pub room: u64,
+    pub counted: Counted,
     pub state: Mutex<State>,
     /// Room came free, a tensor came back, or a step failed.
     pub changed: Condvar,
@@ -49,6 +51,7 @@ impl Shared {
                 Size(staging),
             )));
         };
+        let counted = Counted::open(config.budget.0, staging)?;
         let scratch = Scratch::open(&*engine, &config.directories)?;
         let spare = Shelf::of_process().map(|shelf| shelf.share(spare(config.budget.0)));
         Ok(Self {
@@ -57,6 +60,7 @@ impl Shared {
             work: Condvar::new(),
             chunk_bytes,
             room,
+            counted,
             engine,
             config,
             process: process_id(),

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use super::checksums::{CHECKSUMS, unseal};
 use super::glance::Glance;
 use super::header::{Header, Tensor};
-use super::loading::Loading;
+use super::loading::{Loading, WINDOWS};
 use super::recognise::{FIRST_BYTES as RECOGNISED_BYTES, by_content};
 use super::save::WINDOWS_MAX;
 use super::structure::{STRUCTURE, Structure};
@@ -146,13 +146,22 @@ impl Checkpoint {
     fn verify_all(&self, progress: &mut dyn FnMut(u64)) -> Result<()> {
         let mut windows = Windows::over(&self.header.tensors);
         let mut ahead = VecDeque::new();
+        // There was no room for it beside those ahead.
+        let mut refused = None;
         let mut current = None;
         let combiner = Combiner::usually(WINDOW_BYTES);
         loop {
             while ahead.len() < WINDOWS_MAX
-                && let Some(window) = windows.next()
+                && let Some(window) = refused.take().or_else(|| windows.next())
             {
-                let memory = Buffer::recycled((window.range.end - window.range.start) as usize)?;
+                let len = (window.range.end - window.range.start) as usize;
+                let memory = match Buffer::recycled_by(&WINDOWS, len) {
+                    Err(error) if error.kind() == Kind::OutOfMemory && !ahead.is_empty() => {
+                        refused = Some(window);
+                        break;
+                    }
+                    made => made?,
+                };
                 let offset = self.data_start + window.range.start;
                 let read = self.reader.read(offset, memory.into(), Priority::Waiting);
                 ahead.push_back((window, read));
@@ -216,7 +225,8 @@ impl Checkpoint {
 /// The bytes in front of the data, and maybe some of it; where it starts, and the length of the file.
 fn read_front(reader: &dyn Reader) -> Result<(Block, u64, u64)> {
     let file_len = reader.file_len()?;
-    let read = |len: u64| -> Result<Block> { Ok(reader.read_here(0, memory_for(len)?.into())?) };
+    let read =
+        |len: u64| -> Result<Block> { Ok(reader.read_here(0, memory_for(&WINDOWS, len)?.into())?) };
     let first = if file_len <= WHOLE_BYTES_MAX { file_len } else { FIRST_BYTES };
     let front = read(first)?;
     by_content(&front[..front.len().min(RECOGNISED_BYTES as usize)])?.refuse()?;

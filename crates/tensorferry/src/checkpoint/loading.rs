@@ -25,9 +25,13 @@ use crate::codec::checksum::{Combiner, copy_and_crc32c, crc32c};
 use crate::error::{Error, Kind, Result};
 use crate::interrupt;
 use crate::io::{Pending, Priority};
-use crate::memory::{ALIGNMENT, Block, Buffer, Part, Parts, Pool};
+use crate::memory::ledger::PATIENCE;
+use crate::memory::{ALIGNMENT, Block, Buffer, Named, Part, Parts, Pool, Priority as Rank};
 use crate::sync::{Mutex, lock};
 use crate::threads::{on_threads, threads_for};
+
+/// What windows of loads take. What is loaded belongs to the caller.
+pub(super) static WINDOWS: Named = Named::new("load windows", Rank::Needed);
 
 /// Extents of one thread that are read ahead: 8 MiB.
 const AHEAD_MAX: usize = 4;
@@ -116,9 +120,14 @@ impl<'a> Loading<'a> {
         let extents = lock(&self.extents).len();
         if extents > 0 {
             let threads = threads_for(extents);
-            let windows = Pool::recycled(EXTENT_BYTES as usize, extents.min(threads * AHEAD_MAX))?;
+            let wanted = extents.min(threads * AHEAD_MAX);
+            let windows = Pool::recycled(&WINDOWS, PATIENCE, (EXTENT_BYTES as usize, wanted))?;
+            // Where there are fewer, threads wait for one another, but never all of them: all together hold
+            // fewer than there are while each lacks one.
+            let share = windows.slots().div_ceil(threads);
+            let ahead_max = if windows.slots() < wanted { share } else { AHEAD_MAX };
             on_threads(threads, || {
-                self.read_all(&windows).inspect_err(|_| lock(&self.extents).clear())
+                self.read_all(&windows, ahead_max).inspect_err(|_| lock(&self.extents).clear())
             })?;
         }
         self.finish()
@@ -158,10 +167,10 @@ impl<'a> Loading<'a> {
     }
 
     /// Reads extents until there are none, several ahead, and works on the oldest.
-    fn read_all(&self, windows: &Pool) -> Result<()> {
+    fn read_all(&self, windows: &Pool, ahead_max: usize) -> Result<()> {
         let mut ahead = Ahead::default();
         loop {
-            while ahead.0.len() < AHEAD_MAX {
+            while ahead.0.len() < ahead_max {
                 let Some(landing) = self.start_next(windows)? else { break };
                 ahead.0.push_back(landing);
             }

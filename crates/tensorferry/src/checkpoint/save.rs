@@ -28,7 +28,7 @@ use crate::codec::checksum::Combiner;
 use crate::error::{Error, Kind, Result};
 use crate::interrupt;
 use crate::io::{Engine, Pending, Priority};
-use crate::memory::{Block, Buffer, Pool};
+use crate::memory::{Block, Buffer, Named, Pool, Priority as Rank};
 use crate::sync::{Mutex, lock};
 use crate::threads::{on_threads, threads_for};
 use crate::trace;
@@ -38,6 +38,12 @@ pub const WINDOWS_MAX: usize = 36;
 
 /// Staging memory that a [`save`] can make use of.
 pub const STAGING_BYTES: u64 = WINDOWS_MAX as u64 * WINDOW_BYTES;
+
+/// What windows of saves take.
+static STAGING: Named = Named::new("save staging", Rank::Needed);
+
+/// Windows that a save has for certain: one is filled while the other is written.
+const WINDOWS_LEAST: usize = 2;
 
 /// How to save.
 #[derive(Clone)]
@@ -64,7 +70,7 @@ impl Options {
 /// [`save`] uses [`STAGING_BYTES`] of it at most.
 pub fn staging(bytes: u64) -> Result<Pool> {
     let windows = usize::try_from(bytes / WINDOW_BYTES).unwrap_or(usize::MAX);
-    Pool::new(WINDOW_BYTES as usize, windows.max(4))
+    Pool::of(&STAGING, WINDOWS_LEAST, (WINDOW_BYTES as usize, windows.max(4)))
 }
 
 /// What a save did.
@@ -215,7 +221,7 @@ impl Output {
     /// Saves a small file with one write.
     fn save_whole(mut self, source: &mut dyn Source) -> Result<Report> {
         let header_len = self.header_len as usize;
-        let mut memory = memory_for(self.len())?;
+        let mut memory = memory_for(&STAGING, self.len())?;
         let mut feed = Feed::new(&self.header.tensors, source);
         while let Some(load) = feed.next()? {
             let [start, end] = [load.window.range.start, load.window.range.end]

@@ -5,7 +5,8 @@
 //! wait for all that it has written.
 
 use crate::error::Result;
-use crate::memory::Buffer;
+use crate::memory::ledger::PATIENCE;
+use crate::memory::{Buffer, Named};
 
 /// A file of at most so many bytes is moved as a whole: a second request would take longer than bytes that
 /// may not be wanted, and a second thread longer to start than to help.
@@ -15,13 +16,14 @@ pub(super) const WHOLE_BYTES_MAX: u64 = 2 << 20;
 /// itself. Reading 1 MiB has been measured to take 0.26 instead of 0.74 ms on a virtual disk.
 const IN_HUGE_PAGE_MIN: u64 = 32 << 10;
 
-/// Memory for a small file, or for the front of a larger one, to be written before it is read.
-pub(super) fn memory_for(len: u64) -> Result<Buffer> {
+/// Memory for a small file, or for the front of a larger one, to be written before it is read. Whoever asks
+/// holds none yet, and waits for it.
+pub(super) fn memory_for(account: &Named, len: u64) -> Result<Buffer> {
     if !(IN_HUGE_PAGE_MIN..=WHOLE_BYTES_MAX).contains(&len) {
-        return Buffer::recycled(len as usize);
+        return Buffer::recycled_within(account, len as usize, PATIENCE);
     }
     // Always of one length, so that the next file finds the same huge page.
-    let mut memory = Buffer::recycled(WHOLE_BYTES_MAX as usize)?;
+    let mut memory = Buffer::recycled_within(account, WHOLE_BYTES_MAX as usize, PATIENCE)?;
     memory.truncate(len as usize);
     Ok(memory)
 }
@@ -30,11 +32,14 @@ pub(super) fn memory_for(len: u64) -> Result<Buffer> {
 #[cfg(not(loom))]
 mod tests {
     use super::*;
+    use crate::memory::Priority;
+
+    static ACCOUNT: Named = Named::new("small files of a test", Priority::Needed);
 
     #[test]
     fn memory_is_as_long_as_asked() {
         for len in [0, 1, IN_HUGE_PAGE_MIN - 1, WHOLE_BYTES_MAX, WHOLE_BYTES_MAX + 1, 5 << 20] {
-            assert_eq!(memory_for(len).unwrap().len() as u64, len);
+            assert_eq!(memory_for(&ACCOUNT, len).unwrap().len() as u64, len);
         }
     }
 }

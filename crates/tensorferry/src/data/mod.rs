@@ -5,7 +5,7 @@
 //!   plan     folder, tar,     bytes  decode, crop,      one buffer for     in order
 //!            files, remote    │  ▲   resize, normalize  each column
 //!                             ▼  │
-//!                            cache: memory, SSD, peers; plan::data::eviction decides
+//!                            cache: memory, SSD; plan::data::eviction decides
 //! ```
 //!
 //! | room | what it knows |
@@ -14,7 +14,7 @@
 //! | [`sample`] | a sample on its way: [`Raw`](sample::Raw) fields, the [`Layout`](sample::Layout) of a result, its [`Place`](sample::Place) |
 //! | [`recipe`] | stored bytes to numbers: decoders and transforms |
 //! | [`batch`] | samples side by side, while threads write them and when they are done |
-//! | [`cache`] | samples kept near: memory, SSD, peers |
+//! | [`cache`] | samples kept near: memory, SSD |
 //! | [`loader`] | threads, queues, order, bad samples |
 //! | `spent` | where the time of threads goes |
 //! | [`chance`] | the randomness of a sample, from seed, epoch and index alone |

@@ -89,6 +89,11 @@ impl Raw {
         self.ends.last().copied().unwrap_or(0)
     }
 
+    /// How many of them are in memory.
+    pub fn resident(&self) -> u64 {
+        if matches!(self.body, Body::Memory(_)) { self.bytes() } else { 0 }
+    }
+
     /// How many fields it has.
     pub fn len(&self) -> usize {
         self.ends.len()

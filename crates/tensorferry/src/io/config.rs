@@ -4,8 +4,11 @@ use std::str::FromStr;
 
 use super::faulty::Faults;
 use crate::error::{Error, Result};
-use crate::memory::{ALIGNMENT, Pool};
+use crate::memory::{ALIGNMENT, Named, Pool, Priority};
 use crate::metrics::Registry;
+
+/// What buffers for unaligned bytes take, of all engines.
+pub(super) static STAGING: Named = Named::new("disk staging", Priority::Needed);
 
 /// Which backend moves the bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]

@@ -25,6 +25,7 @@ use std::time::{Duration, Instant};
 use slab::Slab;
 
 use super::backend::{Backend, Ended, Patience, Transfer, Waker};
+use super::config::STAGING;
 use super::demand::Demand;
 use super::door::{Door, Message};
 use super::faulty::Faulty;
@@ -77,7 +78,7 @@ impl Driven {
         let meter = Meter::new(&config.metrics)?;
         let (sender, receiver) = std::sync::mpsc::channel();
         let thread = std::thread::Builder::new().name("ferry-io".into()).spawn(move || {
-            let staging = Pool::new(config.piece_bytes, config.staging_slots());
+            let staging = Pool::of(&STAGING, 1, (config.piece_bytes, config.staging_slots()));
             let opened = staging.and_then(|staging| Ok((open(&config)?, staging)));
             let (opened, staging) = match opened {
                 Ok(opened) => opened,

@@ -13,6 +13,7 @@ use rustix::io::Errno;
 
 use super::Config;
 use super::backend::{Backend, Ended, Patience, Transfer};
+use super::config::STAGING;
 use super::faulty::{Faults, Faulty};
 use super::meter::Meter;
 use super::operation::Operation;
@@ -43,7 +44,7 @@ impl Here {
         let longer = PIECES * config.piece_bytes;
         let fits = longer as u64 <= config.in_flight_bytes;
         let piece_bytes = if fits { longer } else { config.piece_bytes };
-        let staging = Pool::new(piece_bytes, STAGING_BUFFERS)?;
+        let staging = Pool::of(&STAGING, 1, (piece_bytes, STAGING_BUFFERS))?;
         Ok(Self { carry_out, faults: config.faults.clone(), staging, piece_bytes })
     }
 

@@ -322,7 +322,8 @@ struct BufferTable {
 
 impl BufferTable {
     fn register(ring: &IoUring, pools: &[Pool]) -> Self {
-        let ranges: Vec<_> = pools.iter().flat_map(|pool| split(pool.pin())).collect();
+        let pinned = pools.iter().filter_map(Pool::pin);
+        let ranges: Vec<_> = pinned.flat_map(split).collect();
         let vectors: Vec<_> = ranges
             .iter()
             .map(|range| libc::iovec { iov_base: range.start as _, iov_len: range.len() })

@@ -1,26 +1,16 @@
-//! A two-ended arena: blocks of one fixed address range, placed so that holes do not form.
-//!
-//! Training keeps two populations in device memory. *Resident* blocks (activations that stay) live
-//! from their forward to their backward step. *Ephemeral* ones (activations on their way to or from
-//! storage, gradients, workspaces) live for a few layers. Taken from one end, the short-lived ones
-//! die between the long-lived ones and leave holes that later requests do not fit. So, after
-//! FlashNeuron, resident blocks are taken from the low end and ephemeral ones from the high end:
+//! An arena: blocks of one fixed range of offsets, such as a file's, placed so that it stays short.
 //!
 //! ```text
 //!   0                                                               capacity
-//!   | resident | resident |        one hole        | ephemeral | ephemeral |
-//!     End::Low  ------->                                 <-------  End::High
+//!   | block | block | hole | block |          never taken            |
 //! ```
 //!
-//! **Placement.** A low request takes the lowest hole in which it fits, at the hole's low edge; a
-//! high request the highest one, at its high edge. By address, because that keeps each population
-//! packed against its own end, and a request enters the other's territory only when the middle is
-//! too small, as a last resort instead of a failure. Best fit would do so as a first choice: the
-//! tightest hole is often one between two short-lived blocks of the other end. The scan visits
-//! holes from one end, at most one more than there are live blocks, and in the intended use few.
+//! **Placement.** A block takes the lowest hole in which it fits, at the hole's low edge. By address, so that
+//! what lives for long gathers at the front, and what lies behind is not touched: a file grows no further
+//! than it must. The scan visits at most one hole more than there are live blocks.
 //!
 //! **Ownership.** An arena owns no memory and touches none: it hands out [`Span`]s of offsets, and
-//! so serves device memory as well as host memory. A span is a plain value. Every allocation has a
+//! so serves files as well as memory. A span is a plain value. Every allocation has a
 //! serial number that is never used twice, so a span that is freed twice, also after its place was
 //! given to another, or that belongs to another arena, is an error. An arena has no lock: its
 //! owner is one thread, or guards it.
@@ -37,7 +27,7 @@ use serde::Serialize;
 use crate::error::{Error, Kind, Result};
 use crate::size::Size;
 
-/// One fixed range of offsets, handed out from both ends; see the [module](self).
+/// One fixed range of offsets, handed out in blocks; see the [module](self).
 #[derive(Debug)]
 pub struct Arena {
     id: u64,
@@ -49,15 +39,6 @@ pub struct Arena {
     /// Length of each hole by its offset.
     holes: BTreeMap<u64, u64>,
     live: BTreeMap<u64, Block>,
-}
-
-/// The end of the arena that a block is taken from.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum End {
-    /// For blocks that stay.
-    Low,
-    /// For blocks that soon go.
-    High,
 }
 
 /// A block of an [`Arena`]: `len` bytes from `offset`.
@@ -115,33 +96,26 @@ impl Arena {
         })
     }
 
-    /// Takes `bytes` from one end. Zero bytes take one unit of alignment, so that no two live
+    /// Takes `bytes`, as low as they fit. Zero bytes take one unit of alignment, so that no two live
     /// spans share an offset.
-    pub fn allocate(&mut self, bytes: u64, end: End) -> Result<Span> {
+    pub fn allocate(&mut self, bytes: u64) -> Result<Span> {
         let taken = bytes.max(1).checked_next_multiple_of(self.alignment);
         let Some(taken) = taken.filter(|taken| *taken <= self.capacity) else {
             return Err(Error::invalid("the request is larger than the whole arena")
                 .with("requested", Size(bytes))
                 .with("capacity", Size(self.capacity)));
         };
-        let hole = match end {
-            End::Low => self.holes.iter().find(|(_, len)| **len >= taken),
-            End::High => self.holes.iter().rfind(|(_, len)| **len >= taken),
-        };
+        let hole = self.holes.iter().find(|(_, len)| **len >= taken);
         let Some((&start, &len)) = hole else {
             return Err(self.out_of_space(bytes, taken));
         };
-        let offset = match end {
-            End::Low => start,
-            End::High => start + len - taken,
-        };
-        self.cut((start, len), (offset, taken));
+        self.cut((start, len), taken);
         let serial = self.next_serial;
         self.next_serial += 1;
-        self.live.insert(offset, Block { taken, serial });
+        self.live.insert(start, Block { taken, serial });
         self.used += taken;
         self.peak = self.peak.max(self.used);
-        Ok(Span { offset, len: bytes, serial, arena: self.id })
+        Ok(Span { offset: start, len: bytes, serial, arena: self.id })
     }
 
     /// Gives a block back. A span that is not live here is [`Kind::InvalidInput`], and nothing
@@ -188,15 +162,11 @@ impl Arena {
         self.alignment
     }
 
-    /// Takes a block out of the hole that contains it; what is left on either side stays a hole.
-    fn cut(&mut self, hole: (u64, u64), block: (u64, u64)) {
-        let (hole_end, block_end) = (hole.0 + hole.1, block.0 + block.1);
-        self.holes.remove(&hole.0);
-        if hole.0 < block.0 {
-            self.holes.insert(hole.0, block.0 - hole.0);
-        }
-        if block_end < hole_end {
-            self.holes.insert(block_end, hole_end - block_end);
+    /// Takes a block off the front of a hole; what is left stays a hole.
+    fn cut(&mut self, (start, len): (u64, u64), taken: u64) {
+        self.holes.remove(&start);
+        if taken < len {
+            self.holes.insert(start + taken, len - taken);
         }
     }
 
@@ -255,21 +225,22 @@ mod tests {
     }
 
     #[test]
-    fn low_blocks_grow_upwards_and_high_blocks_downwards() {
+    fn a_block_takes_the_lowest_hole_in_which_it_fits() {
         let mut arena = arena(1000, 1);
-        let offsets: Vec<_> = [(100, End::Low), (50, End::High), (30, End::Low), (20, End::High)]
-            .map(|(bytes, end)| arena.allocate(bytes, end).unwrap().offset())
-            .into();
-        assert_eq!(offsets, [0, 950, 100, 930]);
+        let spans = [100, 50, 30].map(|bytes| arena.allocate(bytes).unwrap());
+        assert_eq!(spans.map(|span| span.offset()), [0, 100, 150]);
+        arena.free(spans[1]).unwrap();
+        let offsets = [60, 20, 30].map(|bytes| arena.allocate(bytes).unwrap().offset());
+        assert_eq!(offsets, [180, 100, 120]);
         let stats = arena.stats();
-        assert_eq!((stats.used, stats.free, stats.largest_free), (200, 800, 800));
+        assert_eq!((stats.used, stats.free, stats.largest_free), (240, 760, 760));
     }
 
     #[test]
     fn a_request_that_fits_nowhere_says_whether_fragmentation_is_to_blame() {
         let mut arena = arena(4 << 10, 1 << 10);
-        let spans = [(); 4].map(|()| arena.allocate(1 << 10, End::Low).unwrap());
-        let error = arena.allocate(1, End::High).unwrap_err();
+        let spans = [(); 4].map(|()| arena.allocate(1 << 10).unwrap());
+        let error = arena.allocate(1).unwrap_err();
         assert_eq!(error.kind(), Kind::OutOfMemory);
         assert_eq!(
             error.to_string(),
@@ -279,7 +250,7 @@ mod tests {
         arena.free(spans[0]).unwrap();
         arena.free(spans[2]).unwrap();
         assert!((arena.stats().fragmentation - 0.5).abs() < 1e-12);
-        let error = arena.allocate(2 << 10, End::Low).unwrap_err();
+        let error = arena.allocate(2 << 10).unwrap_err();
         assert_eq!(
             error.to_string(),
             "the arena is fragmented: it has enough free bytes, but no hole is large enough \
@@ -293,20 +264,20 @@ mod tests {
         let mut arena = arena(1000, 256);
         assert_eq!(arena.capacity(), 768);
         for bytes in [769, u64::MAX] {
-            let error = arena.allocate(bytes, End::Low).unwrap_err();
+            let error = arena.allocate(bytes).unwrap_err();
             assert_eq!(error.kind(), Kind::InvalidInput);
             assert!(error.to_string().contains("capacity: 768 B"), "{error}");
         }
-        assert_eq!(arena.allocate(768, End::High).unwrap().offset(), 0);
+        assert_eq!(arena.allocate(768).unwrap().offset(), 0);
     }
 
     #[test]
     fn a_span_freed_twice_is_an_error_even_when_its_place_was_given_to_another() {
         let mut arena = arena(100, 1);
-        let first = arena.allocate(10, End::Low).unwrap();
+        let first = arena.allocate(10).unwrap();
         arena.free(first).unwrap();
         assert_eq!(arena.free(first).unwrap_err().kind(), Kind::InvalidInput);
-        let second = arena.allocate(10, End::Low).unwrap();
+        let second = arena.allocate(10).unwrap();
         assert_eq!(first.offset(), second.offset());
         let error = arena.free(first).unwrap_err().to_string();
         assert!(error.contains("freed before"), "{error}");
@@ -317,8 +288,8 @@ mod tests {
     #[test]
     fn a_span_of_another_arena_is_an_error_and_changes_nothing() {
         let (mut one, mut two) = (arena(100, 1), arena(100, 1));
-        let foreign = one.allocate(10, End::Low).unwrap();
-        let own = two.allocate(10, End::Low).unwrap();
+        let foreign = one.allocate(10).unwrap();
+        let own = two.allocate(10).unwrap();
         let error = two.free(foreign).unwrap_err().to_string();
         assert!(error.contains("another arena"), "{error}");
         assert_eq!((one.stats().used, two.stats().used), (10, 10));
@@ -328,9 +299,9 @@ mod tests {
     #[test]
     fn empty_blocks_have_offsets_of_their_own() {
         let mut arena = arena(128, 64);
-        let (a, b) = (arena.allocate(0, End::Low).unwrap(), arena.allocate(0, End::Low).unwrap());
+        let (a, b) = (arena.allocate(0).unwrap(), arena.allocate(0).unwrap());
         assert!(a.is_empty() && a.offset() != b.offset());
-        assert!(arena.allocate(0, End::Low).is_err());
+        assert!(arena.allocate(0).is_err());
     }
 
     #[test]
@@ -340,27 +311,26 @@ mod tests {
             assert_eq!(error.kind(), Kind::InvalidInput);
         }
         assert_eq!(arena(63, 64).stats().free, 0);
-        assert!(arena(63, 64).allocate(0, End::Low).is_err());
+        assert!(arena(63, 64).allocate(0).is_err());
     }
 
     #[derive(Debug, Clone)]
     enum Step {
-        Allocate(u64, End),
+        Allocate(u64),
         Free(prop::sample::Index),
     }
 
     fn steps() -> impl Strategy<Value = Vec<Step>> {
-        let end = prop_oneof![Just(End::Low), Just(End::High)];
-        let allocate = (0u64..300, end).prop_map(|(bytes, end)| Step::Allocate(bytes, end));
+        let allocate = (0u64..300).prop_map(Step::Allocate);
         let free = any::<prop::sample::Index>().prop_map(Step::Free);
         prop::collection::vec(prop_oneof![3 => allocate, 2 => free], 0..120)
     }
 
     /// The half-open ranges that live blocks take, in order of address.
-    fn taken(live: &[(Span, End)], alignment: u64) -> Vec<(u64, u64)> {
+    fn taken(live: &[Span], alignment: u64) -> Vec<(u64, u64)> {
         let range =
             |span: &Span| (span.offset, span.offset + span.len.max(1).next_multiple_of(alignment));
-        let mut ranges: Vec<_> = live.iter().map(|(span, _)| range(span)).collect();
+        let mut ranges: Vec<_> = live.iter().map(range).collect();
         ranges.sort_unstable();
         ranges
     }
@@ -373,7 +343,7 @@ mod tests {
     }
 
     /// What every state of an arena must satisfy.
-    fn check(arena: &Arena, live: &[(Span, End)]) -> Result<(), TestCaseError> {
+    fn check(arena: &Arena, live: &[Span]) -> Result<(), TestCaseError> {
         let ranges = taken(live, arena.alignment);
         prop_assert!(ranges.windows(2).all(|pair| pair[0].1 <= pair[1].0), "overlap: {ranges:?}");
         prop_assert!(ranges.iter().all(|range| range.0 % arena.alignment == 0));
@@ -394,23 +364,19 @@ mod tests {
             steps in steps(), capacity in 0u64..4096, alignment in 0u32..7,
         ) {
             let mut arena = arena(capacity, 1 << alignment);
-            let mut live: Vec<(Span, End)> = Vec::new();
+            let mut live: Vec<Span> = Vec::new();
             for step in steps {
                 match step {
-                    Step::Allocate(bytes, end) => {
+                    Step::Allocate(bytes) => {
                         let holes = gaps(&taken(&live, arena.alignment), arena.capacity);
                         let need = bytes.max(1).next_multiple_of(arena.alignment);
-                        let mut fits = holes.iter().filter(|hole| hole.1 - hole.0 >= need);
-                        let expected = match end {
-                            End::Low => fits.next().map(|hole| hole.0),
-                            End::High => fits.next_back().map(|hole| hole.1 - need),
-                        };
-                        let span = arena.allocate(bytes, end);
-                        prop_assert_eq!(span.as_ref().ok().map(Span::offset), expected);
-                        live.extend(span.map(|span| (span, end)));
+                        let lowest = holes.iter().find(|hole| hole.1 - hole.0 >= need);
+                        let span = arena.allocate(bytes);
+                        prop_assert_eq!(span.as_ref().ok().map(Span::offset), lowest.map(|hole| hole.0));
+                        live.extend(span);
                     }
                     Step::Free(index) if !live.is_empty() => {
-                        let (span, _) = live.swap_remove(index.index(live.len()));
+                        let span = live.swap_remove(index.index(live.len()));
                         arena.free(span).unwrap();
                         prop_assert!(arena.free(span).is_err());
                     }
@@ -418,52 +384,11 @@ mod tests {
                 }
                 check(&arena, &live)?;
             }
-            for (span, _) in live.drain(..) {
+            for span in live.drain(..) {
                 arena.free(span).unwrap();
             }
             let stats = arena.stats();
             prop_assert_eq!((stats.used, stats.largest_free), (0, arena.capacity));
-        }
-
-        /// Where both populations have room, each lies as if it had an arena for itself: no low
-        /// block lies above a high one, and the holes of one never cost the other anything.
-        #[test]
-        fn low_blocks_lie_below_high_ones_whenever_there_is_room(steps in steps()) {
-            const AMPLE: u64 = 1 << 40;
-            let replay = |capacity: u64, only: Option<End>| {
-                let mut arena = arena(capacity, 1);
-                let mut live: Vec<(Span, End)> = Vec::new();
-                let (mut top, mut bottom, mut crossed) = (0, capacity, false);
-                for step in &steps {
-                    match step {
-                        Step::Allocate(bytes, end) => {
-                            let span = if only.is_none_or(|only| only == *end) {
-                                arena.allocate(*bytes, *end).unwrap()
-                            } else {
-                                Span { offset: 0, len: 0, serial: 0, arena: u64::MAX }
-                            };
-                            live.push((span, *end));
-                        }
-                        Step::Free(index) if !live.is_empty() => {
-                            // Of the other population nothing was allocated in this replay.
-                            let _ = arena.free(live.swap_remove(index.index(live.len())).0);
-                        }
-                        Step::Free(_) => {}
-                    }
-                    let mine = live.iter().filter(|(span, _)| span.arena == arena.id);
-                    let of = |end| mine.clone().filter(move |(_, e)| *e == end).map(|(s, _)| s);
-                    let high = of(End::Low).map(|s| s.offset + s.len.max(1)).max().unwrap_or(0);
-                    let low = of(End::High).map(|s| s.offset).min().unwrap_or(capacity);
-                    crossed |= high > low;
-                    (top, bottom) = (top.max(high), bottom.min(low));
-                }
-                (top, capacity - bottom, crossed)
-            };
-            let (low_need, ..) = replay(AMPLE, Some(End::Low));
-            let (_, high_need, _) = replay(AMPLE, Some(End::High));
-            prop_assume!(low_need + high_need > 0);
-            let together = replay(low_need + high_need, None);
-            prop_assert_eq!(together, (low_need, high_need, false));
         }
     }
 }

@@ -8,22 +8,27 @@
 //!
 //! Fresh memory has been measured at a tenth of the speed of the disk that was to fill it. So large buffers
 //! that nobody uses any more are kept here, still mapped and with their pages. At most [`KEPT_SHARE`] of the
-//! memory is kept, and none of it for long: `caretaker` says why.
+//! memory is kept, and none of it for long: `caretaker` says why. It counts as kept in the ledger, and goes
+//! when others have no room there.
 
 use std::ptr::NonNull;
-use std::sync::{LazyLock, Mutex};
+use std::sync::{Arc, LazyLock, Mutex};
 use std::time::Instant;
 
 use rustix::mm::munmap;
 
-use super::caretaker::{look_after, soon};
+use super::caretaker::{Keeper, look_after, soon};
 use super::headroom::Headroom;
+use super::ledger::{Claim, Named, Priority};
 
 /// One in so many bytes of the memory that this process may have is kept at most.
 const KEPT_SHARE: u64 = 4;
 
 /// How much longer than needed a mapping may be: a quarter of what is needed.
 const SLACK_SHARE: usize = 4;
+
+/// What all mappings take.
+static KEPT: Named = Named::new("kept for the next load", Priority::Kept);
 
 static ATTIC: Mutex<Attic> = Mutex::new(Attic { kept: Vec::new(), bytes: 0 });
 
@@ -38,26 +43,34 @@ struct Mapping {
     start: NonNull<u8>,
     len: usize,
     since: Instant,
+    claim: Claim,
 }
 
 // SAFETY: a mapping in the attic is reached by nobody else, and has no affinity to a thread.
 unsafe impl Send for Mapping {}
 
-/// A kept mapping of at least `len` bytes and not much more, with its length. What is in it is what its
-/// last user left.
-pub(super) fn take(len: usize) -> Option<(NonNull<u8>, usize)> {
+/// A kept mapping of at least `len` bytes and not much more, with its length, and the claim for it. What is
+/// in it is what its last user left.
+pub(super) fn take(len: usize) -> Option<(NonNull<u8>, usize, Claim)> {
     let mapping = soon(&ATTIC)?.take(len)?;
-    Some((mapping.start, mapping.len))
+    Some((mapping.start, mapping.len, mapping.claim))
 }
 
-/// Keeps a mapping, and unmaps the oldest ones when there are too many.
+/// Keeps a mapping, if the ledger has room for it, and unmaps the oldest ones when there are too many.
 ///
 /// # Safety
 /// `start` is a private anonymous mapping of `len` bytes, whose owner gives it up.
-pub(super) unsafe fn keep(start: NonNull<u8>, len: usize) {
-    let mapping = Mapping { start, len, since: Instant::now() };
-    let leaving = match soon(&ATTIC) {
-        // A child that was forked while its parent was in the attic does without it.
+pub(super) unsafe fn keep(start: NonNull<u8>, len: usize, mut claim: Claim) {
+    LazyLock::force(&KEEPER);
+    claim.move_to(&KEPT);
+    let counted = claim.held() == len as u64;
+    if !counted {
+        claim = KEPT.nothing();
+    }
+    let has_room = counted || claim.try_grow(len as u64);
+    let mapping = Mapping { start, len, since: Instant::now(), claim };
+    let leaving = match soon(&ATTIC).filter(|_| has_room) {
+        // So does a child that was forked while its parent was in the attic.
         None => vec![mapping],
         Some(mut attic) => {
             attic.put(mapping);
@@ -71,7 +84,7 @@ pub(super) unsafe fn keep(start: NonNull<u8>, len: usize) {
 }
 
 /// Unmaps what was kept since before then, or everything; whether something is still kept.
-pub(super) fn give_back(idle_since: Option<Instant>) -> bool {
+fn give_back(idle_since: Option<Instant>) -> bool {
     let Some(mut attic) = soon(&ATTIC) else { return true };
     let leaving = attic.take_due(idle_since);
     let any = !attic.kept.is_empty();
@@ -79,6 +92,33 @@ pub(super) fn give_back(idle_since: Option<Instant>) -> bool {
     drop(attic);
     leaving.into_iter().for_each(Mapping::unmap);
     any
+}
+
+/// Made when something is first kept, and never dropped.
+static KEEPER: LazyLock<Arc<dyn Keeper>> = LazyLock::new(|| {
+    let keeper: Arc<dyn Keeper> = Arc::new(OfAttic);
+    KEPT.enlist(Priority::Kept, Arc::downgrade(&keeper));
+    keeper
+});
+
+struct OfAttic;
+
+impl Keeper for OfAttic {
+    fn give_back(&self, idle_since: Option<Instant>) -> bool {
+        give_back(idle_since)
+    }
+
+    fn give_up(&self, bytes: u64) {
+        let Some(mut attic) = soon(&ATTIC) else { return };
+        let stay = (attic.bytes as u64).saturating_sub(bytes);
+        let leaving = attic.surplus(stay as usize);
+        drop(attic);
+        leaving.into_iter().for_each(Mapping::unmap);
+    }
+
+    fn idle(&self) -> u64 {
+        soon(&ATTIC).map_or(0, |attic| attic.bytes as u64)
+    }
 }
 
 /// Bytes that may be kept.
@@ -125,8 +165,8 @@ impl Attic {
 
 impl Mapping {
     fn unmap(self) {
-        // SAFETY: nobody uses it, and it is forgotten with this. Unmapping a whole mapping can't
-        // fail.
+        // SAFETY: nobody uses it, and it is forgotten with this, before its claim is. Unmapping a whole
+        // mapping can't fail.
         let _ = unsafe { munmap(self.start.as_ptr().cast(), self.len) };
     }
 }
@@ -139,7 +179,7 @@ mod tests {
     use super::*;
 
     fn mapping(pages: usize, since: Instant) -> Mapping {
-        Mapping { start: NonNull::dangling(), len: pages << 12, since }
+        Mapping { start: NonNull::dangling(), len: pages << 12, since, claim: Claim::default() }
     }
 
     fn lengths(attic: &Attic) -> Vec<usize> {

@@ -2,13 +2,16 @@
 
 use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::fmt;
+use std::mem;
 use std::ops::{Deref, DerefMut};
 use std::ptr::NonNull;
+use std::time::Duration;
 
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
 
 use super::attic;
 use super::caretaker::make_room;
+use super::ledger::{Claim, Named};
 use super::populate::{Advised, complete, populate};
 use crate::error::{Error, Kind, Result};
 use crate::size::Size;
@@ -31,6 +34,8 @@ pub struct Buffer {
     len: usize,
     origin: Origin,
     advised: Advised,
+    /// None for memory that is counted elsewhere, or becomes the user's.
+    claim: Claim,
 }
 
 /// Where the bytes came from, and so how they go back.
@@ -63,7 +68,15 @@ impl Buffer {
             (unsafe { alloc_zeroed(layout) }, Origin::Heap(layout))
         };
         let start = NonNull::new(start).ok_or_else(|| refused(len))?;
-        Ok(Self { start, len, origin, advised: Advised::default() })
+        Ok(Self { start, len, origin, advised: Advised::default(), claim: Claim::default() })
+    }
+
+    /// Zeroed bytes, counted by an account for as long as they exist.
+    pub(crate) fn zeroed_by(account: &Named, len: usize) -> Result<Self> {
+        let claim = account.claim(taken(len))?;
+        let mut buffer = Self::zeroed(len)?;
+        buffer.claim = claim;
+        Ok(buffer)
     }
 
     /// `len` bytes for somebody who writes every one of them before reading it: memory that this
@@ -72,11 +85,49 @@ impl Buffer {
         if len < RECYCLED_MIN {
             return Self::zeroed(len);
         }
-        if let Some((start, mapped)) = attic::take(len) {
-            let origin = Origin::Recycled(mapped);
-            return Ok(Self { start, len, origin, advised: Advised::default() });
+        if let Some((start, mapped, _)) = attic::take(len) {
+            return Ok(Self::again(start, len, mapped, Claim::default()));
         }
         Self::mapped(len, Origin::Recycled)
+    }
+
+    /// The same, counted by an account for as long as it exists.
+    pub(crate) fn recycled_by(account: &Named, len: usize) -> Result<Self> {
+        if len >= RECYCLED_MIN
+            && let Some((start, mapped, mut claim)) = attic::take(len)
+        {
+            claim.move_to(account);
+            return Ok(Self::again(start, len, mapped, claim));
+        }
+        Self::claimed(account.claim(taken(len))?, len)
+    }
+
+    /// The same, for who holds nothing and so may wait for its turn.
+    pub(crate) fn recycled_within(account: &Named, len: usize, patience: Duration) -> Result<Self> {
+        match Self::recycled_by(account, len) {
+            Err(error) if error.kind() == Kind::OutOfMemory => {
+                Self::claimed(account.claim_within(taken(len), patience)?, len)
+            }
+            made => made,
+        }
+    }
+
+    /// New memory, for which there is room.
+    fn claimed(claim: Claim, len: usize) -> Result<Self> {
+        let made = if len < RECYCLED_MIN {
+            Self::zeroed(len)
+        } else {
+            Self::mapped(len, Origin::Recycled)
+        };
+        made.map(|mut buffer| {
+            buffer.claim = claim;
+            buffer
+        })
+    }
+
+    /// What the attic had.
+    fn again(start: NonNull<u8>, len: usize, mapped: usize, claim: Claim) -> Self {
+        Self { start, len, origin: Origin::Recycled(mapped), advised: Advised::default(), claim }
     }
 
     /// A mapping of its own.
@@ -85,7 +136,8 @@ impl Buffer {
         make_room(len);
         let start = map(rounded).map_err(|error| refused(len).caused_by(error))?;
         let start = NonNull::new(start).ok_or_else(|| refused(len))?;
-        Ok(Self { start, len, origin: origin(rounded), advised: Advised::default() })
+        let (origin, claim) = (origin(rounded), Claim::default());
+        Ok(Self { start, len, origin, advised: Advised::default(), claim })
     }
 
     /// A copy of `bytes`.
@@ -139,6 +191,11 @@ impl Buffer {
     }
 }
 
+/// Bytes that so many take.
+fn taken(len: usize) -> u64 {
+    len.checked_next_multiple_of(ALIGNMENT).unwrap_or(len) as u64
+}
+
 fn refused(len: usize) -> Error {
     Error::new(Kind::OutOfMemory, format!("can't allocate {}", Size(len as u64)))
 }
@@ -166,7 +223,9 @@ impl Drop for Buffer {
                 let _ = unsafe { munmap(self.start.as_ptr().cast(), len) };
             }
             // SAFETY: mapped in `zeroed` with this length, and given up only here.
-            Origin::Recycled(len) => unsafe { attic::keep(self.start, len) },
+            Origin::Recycled(len) => unsafe {
+                attic::keep(self.start, len, mem::take(&mut self.claim));
+            },
         }
     }
 }

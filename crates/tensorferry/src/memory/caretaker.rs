@@ -1,9 +1,10 @@
 //! Gives memory that is kept for speed back to the system.
 //!
 //! ```text
-//!   attic: mappings that nobody uses         ┐
-//!   shelf: blocks that nobody uses           ┤   idle for 5 s,
-//!   pools: buffers that nobody uses just now ┴─► or memory gets short ──► the system
+//!   attic: mappings that nobody uses         ┐   idle for 5 s,
+//!   shelf: blocks that nobody uses           ┼─► or memory gets short ───────────────► the system
+//!   pools: buffers that nobody uses just now ┤   or the ledger has no room
+//!   caches                                   ┴─► the ledger has no room otherwise
 //! ```
 //!
 //! Fresh memory is expensive: the kernel clears every page, and a virtual machine may first have to
@@ -16,13 +17,13 @@
 //! looks. Whoever takes much of it here looks first ([`make_room`]).
 
 use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
-use std::sync::{Mutex, MutexGuard, TryLockError, Weak};
+use std::sync::{Mutex, MutexGuard, TryLockError};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use super::headroom::Headroom;
+use super::ledger::give_back;
 use super::process::process_id;
-use super::{attic, shelf};
 
 /// How long memory is kept that nobody uses.
 const WARM: Duration = Duration::from_secs(5);
@@ -42,26 +43,22 @@ const LOOKED_BYTES_MIN: usize = 4 << 20;
 /// threads than processors; a child that was forked meanwhile finds it taken for ever.
 const PATIENCE: Duration = Duration::from_millis(1);
 
-/// Somebody who keeps memory that nobody uses.
-pub(super) trait Keeper: Send + Sync {
+/// Somebody who keeps memory that others may need more.
+pub(crate) trait Keeper: Send + Sync {
     /// Gives back what nobody has used since then, or all that nobody uses; whether some is still kept.
     fn give_back(&self, idle_since: Option<Instant>) -> bool;
-}
 
-/// All of them but the attic and the shelf, of which there is one each.
-static KEEPERS: Mutex<Vec<Weak<dyn Keeper>>> = Mutex::new(Vec::new());
+    /// Gives back at least so many bytes, or all it can. Whoever asks may hold locks of its own, so one
+    /// that somebody has is not waited for.
+    fn give_up(&self, bytes: u64);
+
+    /// Bytes that it would give back.
+    fn idle(&self) -> u64;
+}
 
 /// The process whose caretaker is there; 0 without one. A forked child has its parent's number here, but
 /// no thread.
 static CARETAKER: AtomicU32 = AtomicU32::new(0);
-
-/// Lets the caretaker look at this keeper too, for as long as it exists.
-pub(super) fn enlist(keeper: Weak<dyn Keeper>) {
-    if let Some(mut keepers) = soon(&KEEPERS) {
-        keepers.retain(|keeper| keeper.strong_count() > 0);
-        keepers.push(keeper);
-    }
-}
 
 /// Called by a keeper after it has kept something; `false` if nobody will look after it.
 pub(super) fn look_after() -> bool {
@@ -113,18 +110,8 @@ fn is_short(now: &Headroom, wanted: u64) -> bool {
     now.available < AMPLE_BYTES.max(now.usable() / AMPLE_SHARE).saturating_add(wanted)
 }
 
-/// Lets all keepers give back; whether one still keeps something.
-fn give_back(idle_since: Option<Instant>) -> bool {
-    let Some(keepers) = soon(&KEEPERS).map(|keepers| keepers.clone()) else { return true };
-    // Each of them, whatever the one before says.
-    let pools = keepers.iter().filter_map(Weak::upgrade);
-    let kept = pools.filter(|keeper| keeper.give_back(idle_since)).count();
-    let kept_blocks = attic::give_back(idle_since) | shelf::give_back(idle_since);
-    kept_blocks || kept > 0
-}
-
 /// The lock, unless somebody stays in it: then the caller does without.
-pub(super) fn soon<T>(mutex: &Mutex<T>) -> Option<MutexGuard<'_, T>> {
+pub(crate) fn soon<T>(mutex: &Mutex<T>) -> Option<MutexGuard<'_, T>> {
     let mut waiting_since = None;
     loop {
         match mutex.try_lock() {

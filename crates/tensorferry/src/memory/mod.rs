@@ -1,7 +1,7 @@
 //! Memory that I/O can use: aligned, owned, bounded.
 //!
 //! ```text
-//!   Budget ── permits ──► who may allocate        Arena ── spans ──► where in a fixed range
+//!   Ledger ── claims ──► who holds how much       Arena ── spans ──► where in a fixed range
 //!
 //!   Buffer  one allocation, freed on drop   ┐
 //!   Lease   a slot of a Pool, returned      ├──► Block: what an operation owns while the kernel
@@ -27,7 +27,7 @@
 //! never expose bytes which Rust considers uninitialised.
 
 pub mod arena;
-pub mod budget;
+pub mod ledger;
 
 mod attic;
 mod block;
@@ -49,10 +49,12 @@ mod spin;
 
 pub use arena::Arena;
 pub use block::{Block, Foreign};
-pub use budget::Budget;
 pub use buffer::{ALIGNMENT, Buffer};
 pub(crate) use caretaker::is_short_of;
+#[cfg(not(loom))]
+pub(crate) use caretaker::{Keeper, soon};
 pub use headroom::Headroom;
+pub use ledger::{Claim, Ledger, Named, Priority};
 pub use loan::{Loan, Loans, Watch};
 pub(crate) use local::is_local;
 pub use mapped::{Advice, Mapped};

@@ -13,6 +13,10 @@
 //! A slot is *free* (it is in `free`) or *leased* (its number is in exactly one `Lease`). It moves between
 //! the two under the lock, which is what makes two leases of one slot impossible. A free one keeps its
 //! pages for the next user until the caretaker gives them back to the system.
+//!
+//! Slots with pages count in the ledger. While that has no room for another one, a pool is as if it had no
+//! more slots: its users wait for one another. So it is beyond a share of the limit, which leaves room for
+//! others. The first [`least`](Pool::of) are set aside when the pool is made, so that somebody always goes on.
 
 use std::fmt;
 use std::ops::{Deref, DerefMut, Range};
@@ -23,6 +27,7 @@ use std::time::{Duration, Instant};
 use super::buffer::{ALIGNMENT, Buffer};
 #[cfg(not(loom))]
 use super::caretaker;
+use super::ledger::{self, Claim, Named, Priority};
 use crate::error::{Error, Kind, Result};
 use crate::interrupt;
 use crate::size::Size;
@@ -36,11 +41,18 @@ struct Slab {
     memory: Buffer,
     slot_len: usize,
     slots: usize,
-    /// In the order in which they came back; the bare ones first.
-    free: Mutex<Vec<Free>>,
+    free: Mutex<Idle>,
     returned: Condvar,
     /// The kernel or a driver knows where the pages are.
     pinned: AtomicBool,
+}
+
+/// Slots that nobody uses.
+struct Idle {
+    /// In the order in which they came back; the bare ones first.
+    slots: Vec<Free>,
+    /// For all slots with pages, leased ones too.
+    claim: Claim,
 }
 
 /// A slot that nobody uses.
@@ -50,6 +62,12 @@ struct Free {
     since: Option<Instant>,
 }
 
+/// Of pools that say no other.
+static BUFFERS: Named = Named::new("other buffers", Priority::Needed);
+
+/// Where memory has a limit, a pool takes one in so many bytes of it, beside those that are set aside.
+const LIMIT_SHARE: u64 = 8;
+
 /// Slots whose pages are given back at once: somebody may wait for one of them.
 #[cfg(not(loom))]
 const GIVEN_AT_ONCE: usize = 16;
@@ -57,16 +75,52 @@ const GIVEN_AT_ONCE: usize = 16;
 impl Pool {
     /// A pool of `slots` buffers of at least `slot_len` bytes each (rounded up to [`ALIGNMENT`]).
     pub fn new(slot_len: usize, slots: usize) -> Result<Self> {
-        Self::over(Buffer::zeroed, slot_len, slots)
+        Self::of(&BUFFERS, 1, (slot_len, slots))
     }
 
-    /// The same in memory that this process has used before, if there is some: for somebody who writes
-    /// every byte before reading it.
-    pub(crate) fn recycled(slot_len: usize, slots: usize) -> Result<Self> {
-        Self::over(Buffer::recycled, slot_len, slots)
+    /// The same of an account, in which the bytes of the first `least` slots are set aside.
+    pub fn of(account: &Named, least: usize, (slot_len, slots): (usize, usize)) -> Result<Self> {
+        let aside = |slot_len: usize| account.reserve((slot_len * least.min(slots)) as u64);
+        let pool = Self::over(Buffer::zeroed, aside, (slot_len, slots))?;
+        #[cfg(not(loom))]
+        {
+            let keeper = Arc::downgrade(&pool.0);
+            account.enlist(Priority::Kept, keeper);
+        }
+        Ok(pool)
     }
 
-    fn over(make: fn(usize) -> Result<Buffer>, slot_len: usize, slots: usize) -> Result<Self> {
+    /// A pool of memory that this process has used before, if there is some: for somebody who writes every
+    /// byte before reading it, and not for long. It has fewer slots where the account has no room for
+    /// all, at least one: that is waited for.
+    pub(crate) fn recycled(
+        account: &Named,
+        patience: Duration,
+        (slot_len, mut slots): (usize, usize),
+    ) -> Result<Self> {
+        let share = ledger::limit().map(|limit| limit / LIMIT_SHARE / slot_len.max(1) as u64);
+        slots = slots.min(share.map_or(usize::MAX, |share| share.max(1) as usize));
+        loop {
+            let is_least = slots <= 1;
+            let make = |len: usize| {
+                if is_least {
+                    Buffer::recycled_within(account, len, patience)
+                } else {
+                    Buffer::recycled_by(account, len)
+                }
+            };
+            match Self::over(make, |_| Ok(Claim::default()), (slot_len, slots)) {
+                Err(error) if error.kind() == Kind::OutOfMemory && !is_least => slots /= 2,
+                pool => return pool,
+            }
+        }
+    }
+
+    fn over(
+        make: impl FnOnce(usize) -> Result<Buffer>,
+        claim: impl FnOnce(usize) -> Result<Claim>,
+        (slot_len, slots): (usize, usize),
+    ) -> Result<Self> {
         if slot_len == 0 || slots == 0 {
             return Err(Error::invalid("a pool needs at least one slot of at least one byte"));
         }
@@ -78,15 +132,9 @@ impl Pool {
         let total = slot_len.checked_mul(slots).ok_or_else(too_large)?;
         let memory = make(total).map_err(|error| too_large().caused_by(error))?;
         let free = (0..slots).rev().map(|slot| Free { slot, since: None }).collect();
-        let (free, returned) = (Mutex::new(free), Condvar::new());
-        let pinned = AtomicBool::new(false);
-        let slab = Arc::new(Slab { memory, slot_len, slots, free, returned, pinned });
-        #[cfg(not(loom))]
-        {
-            let keeper = Arc::downgrade(&slab);
-            caretaker::enlist(keeper);
-        }
-        Ok(Self(slab))
+        let (free, returned) = (Idle { slots: free, claim: claim(slot_len)? }, Condvar::new());
+        let (free, pinned) = (Mutex::new(free), AtomicBool::new(false));
+        Ok(Self(Arc::new(Slab { memory, slot_len, slots, free, returned, pinned })))
     }
 
     /// A buffer, once one is free; an error if the caller is [interrupted](crate::interrupt) before.
@@ -99,7 +147,7 @@ impl Pool {
         let deadline = Instant::now().checked_add(limit);
         let mut free = lock(&self.0.free);
         loop {
-            if let Some(free) = free.pop() {
+            if let Some(free) = free.pop(self.0.slot_len) {
                 return Ok(self.lease(&free));
             }
             let in_time;
@@ -113,14 +161,14 @@ impl Pool {
 
     /// A buffer if one is free now.
     pub fn try_take(&self) -> Option<Lease> {
-        lock(&self.0.free).pop().map(|free| self.lease(&free))
+        lock(&self.0.free).pop(self.0.slot_len).map(|free| self.lease(&free))
     }
 
     /// A buffer if one is free now and fewer than `most` are in use.
     pub(crate) fn try_take_of(&self, most: usize) -> Option<Lease> {
         let mut free = lock(&self.0.free);
-        let in_use = self.0.slots - free.len();
-        let free = if in_use < most { free.pop() } else { None };
+        let in_use = self.0.slots - free.slots.len();
+        let free = if in_use < most { free.pop(self.0.slot_len) } else { None };
         free.map(|free| self.lease(&free))
     }
 
@@ -128,8 +176,8 @@ impl Pool {
     pub(crate) fn take_of(&self, most: usize) -> Result<Lease> {
         let mut free = lock(&self.0.free);
         loop {
-            if self.0.slots - free.len() < most.max(1)
-                && let Some(free) = free.pop()
+            if self.0.slots - free.slots.len() < most.max(1)
+                && let Some(free) = free.pop(self.0.slot_len)
             {
                 return Ok(self.lease(&free));
             }
@@ -149,20 +197,41 @@ impl Pool {
 
     /// How many buffers are free now.
     pub fn free(&self) -> usize {
-        lock(&self.0.free).len()
+        lock(&self.0.free).slots.len()
     }
 
     /// Addresses of the whole slab, for a kernel or a driver that pins it: from now on the pages stay.
-    pub(crate) fn pin(&self) -> Range<usize> {
+    /// `None` if the ledger has no room for all of them.
+    pub(crate) fn pin(&self) -> Option<Range<usize>> {
+        // Whoever is giving pages back has the lock; the next one sees that they are pinned.
+        let mut free = lock(&self.0.free);
+        let bare = free.slots.iter().filter(|free| free.since.is_none()).count();
+        if !free.claim.try_grow((bare * self.0.slot_len) as u64) {
+            return None;
+        }
         self.0.pinned.store(true, Ordering::SeqCst);
-        // Whoever is giving pages back has not seen it; the next one does.
-        drop(lock(&self.0.free));
+        let since = Some(now());
+        free.slots
+            .iter_mut()
+            .filter(|free| free.since.is_none())
+            .for_each(|free| free.since = since);
         let start = self.0.memory.start().as_ptr() as usize;
-        start..start + self.0.slot_len * self.0.slots
+        Some(start..start + self.0.slot_len * self.0.slots)
     }
 
     fn lease(&self, &Free { slot, .. }: &Free) -> Lease {
         Lease { pool: self.clone(), slot, start: self.0.start(slot), len: self.0.slot_len }
+    }
+}
+
+impl Idle {
+    /// Takes a slot out: one with pages, or a bare one if the ledger has room for it.
+    fn pop(&mut self, slot_len: usize) -> Option<Free> {
+        let is_bare = self.slots.last()?.since.is_none();
+        if is_bare && !self.claim.try_grow_to_share(slot_len as u64, LIMIT_SHARE) {
+            return None;
+        }
+        self.slots.pop()
     }
 }
 
@@ -182,20 +251,54 @@ impl caretaker::Keeper for Slab {
             if self.pinned.load(Ordering::SeqCst) {
                 return false;
             }
-            let bare = free.partition_point(|free| free.since.is_none());
-            let is_due = |free: &&mut Free| idle_since.is_none_or(|idle| free.since < Some(idle));
-            let due = free[bare..].iter_mut().take(GIVEN_AT_ONCE).take_while(is_due);
-            let mut slots: Vec<_> = due.map(|free| (free.since.take(), free.slot).1).collect();
-            if slots.is_empty() {
-                return bare < free.len();
-            }
-            slots.sort_unstable();
-            for run in slots.chunk_by(|one, next| one + 1 == *next) {
-                // SAFETY: the slots of the run lie side by side in the slab; they are free, and nobody takes
-                // them while the lock is held. Whoever does so later expects no content.
-                unsafe { self.memory.give_back(self.start(run[0]), run.len() * self.slot_len) };
+            if self.make_bare(&mut free, GIVEN_AT_ONCE, idle_since) == 0 {
+                return free.slots.last().is_some_and(|free| free.since.is_some());
             }
         }
+    }
+
+    fn give_up(&self, bytes: u64) {
+        let mut left = bytes.div_ceil(self.slot_len as u64) as usize;
+        while left > 0 {
+            let Ok(mut free) = self.free.try_lock() else { return };
+            let most = left.min(GIVEN_AT_ONCE).min(self.idle_slots(&free));
+            if most == 0 {
+                return;
+            }
+            left -= self.make_bare(&mut free, most, None);
+        }
+    }
+
+    fn idle(&self) -> u64 {
+        self.free.try_lock().map_or(0, |free| (self.idle_slots(&free) * self.slot_len) as u64)
+    }
+}
+
+#[cfg(not(loom))]
+impl Slab {
+    /// Slots whose pages others could have: those that are set aside count whether they have some or not.
+    fn idle_slots(&self, free: &Idle) -> usize {
+        if self.pinned.load(Ordering::SeqCst) {
+            return 0;
+        }
+        let idle = free.slots.iter().filter(|free| free.since.is_some()).count();
+        idle.min(free.claim.above_floor() as usize / self.slot_len)
+    }
+
+    /// Gives back the pages of at most so many slots, those that are idle for longest; how many there were.
+    fn make_bare(&self, free: &mut Idle, most: usize, idle_since: Option<Instant>) -> usize {
+        let bare = free.slots.partition_point(|free| free.since.is_none());
+        let is_due = |free: &&mut Free| idle_since.is_none_or(|idle| free.since < Some(idle));
+        let due = free.slots[bare..].iter_mut().take(most).take_while(is_due);
+        let mut slots: Vec<_> = due.map(|free| (free.since.take(), free.slot).1).collect();
+        slots.sort_unstable();
+        for run in slots.chunk_by(|one, next| one + 1 == *next) {
+            // SAFETY: the slots of the run lie side by side in the slab; they are free, and nobody takes
+            // them while the lock is held. Whoever does so later expects no content.
+            unsafe { self.memory.give_back(self.start(run[0]), run.len() * self.slot_len) };
+        }
+        free.claim.shrink((slots.len() * self.slot_len) as u64);
+        slots.len()
     }
 }
 
@@ -248,7 +351,7 @@ impl Lease {
 impl Drop for Lease {
     fn drop(&mut self) {
         let since = Some(now());
-        lock(&self.pool.0.free).push(Free { slot: self.slot, since });
+        lock(&self.pool.0.free).slots.push(Free { slot: self.slot, since });
         self.pool.0.returned.notify_one();
         #[cfg(not(loom))]
         caretaker::look_after();
@@ -386,7 +489,7 @@ mod tests {
     #[test]
     fn a_pinned_pool_keeps_its_pages() {
         let (pool, _leases) = used_pool();
-        assert_eq!(pool.pin().len(), 40 * SLOT_PAGES * ALIGNMENT);
+        assert_eq!(pool.pin().unwrap().len(), 40 * SLOT_PAGES * ALIGNMENT);
         assert!(!pool.0.give_back(None));
         assert!((0..40).all(|slot| pages(&pool, slot) == SLOT_PAGES));
     }

@@ -15,8 +15,9 @@
 //!                                                           for some seconds, or memory gets short
 //! ```
 //!
-//! *Bounds.* Spare bytes are at most the sum of all [`Share`]s; without one, nothing is kept. The
-//! `caretaker` says how long something is kept, and looks after it. Addresses
+//! *Bounds.* Spare bytes are at most the sum of all [`Share`]s; without one, nothing is kept. They count in
+//! the ledger, and nothing is kept that it has no room for. The `caretaker` says how long something is
+//! kept, and looks after it. Addresses
 //! come from one range that is reserved once, so that it is known of any address whether it belongs
 //! to the shelf; they are never given back, and a block that is bare takes none but its address.
 //!
@@ -26,14 +27,15 @@
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::ops::Range;
 use std::ptr::NonNull;
-use std::sync::OnceLock;
+use std::sync::{Arc, LazyLock, OnceLock};
 use std::time::Instant;
 
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
 
 use super::block::{Block, Foreign};
 use super::buffer::Buffer;
-use super::caretaker::look_after;
+use super::caretaker::{Keeper, look_after};
+use super::ledger::{Claim, Named, Priority};
 use super::spin::Spin;
 use crate::error::{Error, Kind, Result};
 use crate::size::Size;
@@ -50,6 +52,9 @@ const UNIT: usize = 64 << 10;
 
 /// Blocks of this size and more begin where a huge page could.
 const HUGE: usize = 2 << 20;
+
+/// What all that is spare takes.
+static SPARE: Named = Named::new("activations spare", Priority::Spare);
 
 /// The process's.
 static SHELF: OnceLock<Option<Shelf>> = OnceLock::new();
@@ -79,6 +84,7 @@ struct State {
 struct Spare {
     address: usize,
     since: Instant,
+    claim: Claim,
 }
 
 /// So many spare bytes are kept for as long as this exists.
@@ -97,6 +103,7 @@ unsafe impl Send for Place {}
 impl Shelf {
     /// The shelf of this process; none where so many addresses can't be reserved.
     pub fn of_process() -> Option<&'static Self> {
+        LazyLock::force(&KEEPER);
         SHELF.get_or_init(|| Self::reserve(RESERVED_BYTES).ok()).as_ref()
     }
 
@@ -152,9 +159,13 @@ impl Shelf {
     pub fn take(&self, len: usize) -> Option<NonNull<u8>> {
         let size = kind(len)?;
         let mut state = self.state.lock();
-        let known = state.take_spare(size).or_else(|| state.bare.get_mut(&size)?.pop());
+        let spare = state.take_spare(size);
+        let known = spare.as_ref().map(|spare| spare.address);
+        let known = known.or_else(|| state.bare.get_mut(&size)?.pop());
         let address = known.map_or_else(|| state.make(size, self.addresses.end), Some)?;
         drop(state);
+        // Whoever takes it counts it, if it counts.
+        drop(spare);
         let start = std::ptr::with_exposed_provenance_mut(address);
         if known.is_none() {
             in_huge_pages(start, size);
@@ -167,16 +178,23 @@ impl Shelf {
     /// # Safety
     /// Nobody uses the block any more.
     pub unsafe fn give(&self, block: NonNull<u8>) -> bool {
+        let address = block.addr().get();
+        let Some(size) = self.state.lock().sizes.get(&address).copied() else { return false };
+        let mut claim = SPARE.nothing();
+        let has_room = claim.try_grow(size as u64);
+        let spare = Spare { address, since: Instant::now(), claim };
+        if !has_room {
+            self.bare(vec![(size, spare)]);
+            return true;
+        }
         let mut state = self.state.lock();
-        let Some(size) = state.sizes.get(&block.addr().get()).copied() else { return false };
-        let spare = Spare { address: block.addr().get(), since: Instant::now() };
         state.spare.entry(size).or_default().push_back(spare);
         state.spare_bytes += size;
         let limit = state.limit;
         let excess = state.excess(limit);
         let keeps = state.spare_bytes > 0;
         drop(state);
-        self.bare(&excess);
+        self.bare(excess);
         if keeps && !look_after() {
             self.give_back(None);
         }
@@ -193,17 +211,18 @@ impl Shelf {
         };
         let keeps = state.spare_bytes > 0;
         drop(state);
-        self.bare(&idle);
+        self.bare(idle);
         keeps
     }
 
     /// Gives the pages of blocks that are on no list back, and puts them on the list of the bare.
-    fn bare(&self, blocks: &[(usize, usize)]) {
-        for &(size, address) in blocks {
+    fn bare(&self, blocks: Vec<(usize, Spare)>) {
+        for (size, Spare { address, claim, .. }) in blocks {
             let start = std::ptr::with_exposed_provenance_mut(address);
             // SAFETY: inside the reserved range, and reached by nobody: it is on no list and in
             // no use. Refused advice costs memory only.
             let _ = unsafe { madvise(start, size, Advice::LinuxDontNeed) };
+            drop(claim);
             self.state.lock().bare.entry(size).or_default().push(address);
         }
     }
@@ -224,11 +243,11 @@ impl Shelf {
 }
 
 impl State {
-    fn take_spare(&mut self, size: usize) -> Option<usize> {
+    fn take_spare(&mut self, size: usize) -> Option<Spare> {
         // The latest is the most likely to be in a processor's cache.
         let spare = self.spare.get_mut(&size)?.pop_back()?;
         self.spare_bytes -= size;
-        Some(spare.address)
+        Some(spare)
     }
 
     fn make(&mut self, size: usize, end: usize) -> Option<usize> {
@@ -243,7 +262,7 @@ impl State {
     }
 
     /// Takes out the blocks that have been spare for longest, until the others are within the limit.
-    fn excess(&mut self, limit: usize) -> Vec<(usize, usize)> {
+    fn excess(&mut self, limit: usize) -> Vec<(usize, Spare)> {
         let mut excess = Vec::new();
         while self.spare_bytes > limit {
             let Some((_, size)) = self.longest_spare() else { break };
@@ -253,7 +272,7 @@ impl State {
     }
 
     /// Takes out the blocks that have been spare since then or for longer.
-    fn spare_since(&mut self, since: Instant) -> Vec<(usize, usize)> {
+    fn spare_since(&mut self, since: Instant) -> Vec<(usize, Spare)> {
         let mut idle = Vec::new();
         while let Some((_, size)) = self.longest_spare().filter(|(spare, _)| *spare <= since) {
             idle.extend(self.take_longest(size));
@@ -269,16 +288,46 @@ impl State {
         self.spare.iter().filter_map(longest).min()
     }
 
-    fn take_longest(&mut self, size: usize) -> Option<(usize, usize)> {
+    fn take_longest(&mut self, size: usize) -> Option<(usize, Spare)> {
         let spare = self.spare.get_mut(&size)?.pop_front()?;
         self.spare_bytes -= size;
-        Some((size, spare.address))
+        Some((size, spare))
     }
 }
 
-/// As [`Shelf::give_back`], of the process's shelf.
-pub(super) fn give_back(idle_since: Option<Instant>) -> bool {
-    SHELF.get().and_then(Option::as_ref).is_some_and(|shelf| shelf.give_back(idle_since))
+/// Made with the process's shelf, and never dropped.
+static KEEPER: LazyLock<Arc<dyn Keeper>> = LazyLock::new(|| {
+    let keeper: Arc<dyn Keeper> = Arc::new(OfShelf);
+    SPARE.enlist(Priority::Spare, Arc::downgrade(&keeper));
+    keeper
+});
+
+/// The process's shelf.
+struct OfShelf;
+
+impl OfShelf {
+    fn of_process() -> Option<&'static Shelf> {
+        SHELF.get().and_then(Option::as_ref)
+    }
+}
+
+impl Keeper for OfShelf {
+    fn give_back(&self, idle_since: Option<Instant>) -> bool {
+        Self::of_process().is_some_and(|shelf| shelf.give_back(idle_since))
+    }
+
+    fn give_up(&self, bytes: u64) {
+        let Some(process) = Self::of_process() else { return };
+        let mut state = process.state.lock();
+        let stay = (state.spare_bytes as u64).saturating_sub(bytes);
+        let excess = state.excess(stay as usize);
+        drop(state);
+        process.bare(excess);
+    }
+
+    fn idle(&self) -> u64 {
+        Self::of_process().map_or(0, Shelf::spare)
+    }
 }
 
 /// Has a new block made of huge pages, as far as whole ones lie in it: blocks of one size do not serve
@@ -326,7 +375,7 @@ impl Drop for Share {
         let limit = state.limit;
         let excess = state.excess(limit);
         drop(state);
-        self.shelf.bare(&excess);
+        self.shelf.bare(excess);
     }
 }
 

@@ -2,7 +2,6 @@
 #![expect(clippy::unwrap_used, reason = "the helpers of tests fail as tests do")]
 
 mod activations;
-mod arena;
 mod checkpoint;
 mod codec;
 mod data;

@@ -13,8 +13,11 @@ use std::sync::PoisonError;
 use super::{Column, Content};
 use crate::data::sample::{Layout, Place};
 use crate::error::{Error, Kind, Result};
-use crate::memory::{Block, Buffer, Part, Parts};
+use crate::memory::{Block, Buffer, Named, Part, Parts, Priority};
 use crate::sync::{Mutex, lock};
+
+/// What columns of batches take, until whoever has them lets go.
+static ACCOUNT: Named = Named::new("batches", Priority::Needed);
 
 /// A batch of which not all samples are there.
 pub struct Making {
@@ -145,7 +148,7 @@ impl Growing {
             let message = format!("a batch of {slots} samples of {layout} is too large");
             return Err(Error::new(Kind::OutOfMemory, message));
         };
-        let mut whole = Parts::new(Block::from(Buffer::recycled(all)?));
+        let mut whole = Parts::new(Block::from(Buffer::recycled_by(&ACCOUNT, all)?));
         let parts = (0..slots).map(|_| Some(whole.cut(each))).collect();
         let values = Values::Arrays { layout, whole, parts };
         Ok(Self { field, member: member.to_owned(), filled: vec![false; slots], values })

@@ -12,7 +12,7 @@ use crate::codec::checksum::crc32c;
 use crate::data::sample::Raw;
 use crate::error::{Error, Result};
 use crate::memory::Arena;
-use crate::memory::arena::{End, Span};
+use crate::memory::arena::Span;
 use crate::plan::data::eviction::{Policy, Shelf, Use};
 use crate::size::Size;
 
@@ -112,10 +112,6 @@ impl Disk {
         Ok(Self { file, shelf, arena, places, room, grown: 0 })
     }
 
-    pub fn has(&self, id: u32) -> bool {
-        self.places.get(&id).is_some_and(Place::can_be_found)
-    }
-
     pub fn used(&self) -> u64 {
         self.shelf.used()
     }
@@ -158,7 +154,7 @@ impl Disk {
         for id in evicted {
             self.forget(id);
         }
-        let Ok(span) = self.arena.allocate(bytes.max(1), End::Low) else {
+        let Ok(span) = self.arena.allocate(bytes.max(1)) else {
             self.shelf.remove(id);
             return None;
         };

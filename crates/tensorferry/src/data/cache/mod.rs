@@ -1,32 +1,45 @@
 //! Samples kept near.
 //!
 //! ```text
-//!   find ─► memory ─► SSD ─► peers ─► (backend)
+//!   find ─► memory ─► SSD ─► (backend)
 //!   keep ─► memory, if its shelf admits it ─► what had to go, or was refused ─► SSD, likewise
 //! ```
 //!
 //! Which samples are kept is decided by [`plan::data::eviction`](crate::plan::data::eviction), from the orders of
 //! this epoch and the next; this module holds the bytes and does what the shelves say. A sample is in at most one
-//! tier of a node: one that comes from the SSD to memory leaves the SSD. Both tiers are bounded in bytes; the SSD's is one file without a name, so that
-//! nothing is left behind however the process ends.
+//! tier of a node: one that comes from the SSD to memory leaves the SSD. Both tiers are bounded in bytes; the
+//! SSD's is one file without a name, so that nothing is left behind however the process ends.
+//!
+//! What is in memory counts in the process's ledger, and goes when others need it more: the cache shrinks,
+//! and has its whole capacity again with the next epoch, as far as there is room.
 //!
 //! A tier that fails is no reason to fail: a sample that can't be read back, or does not match its
 //! checksum, is forgotten, counted, and loaded from where it came.
 
 mod disk;
-mod tier;
 
 pub use disk::Config as DiskConfig;
-pub use tier::Tier;
 
 use std::collections::HashMap;
 use std::sync::Arc;
+#[cfg(not(loom))]
+use std::time::Instant;
 
 use self::disk::Disk;
 use super::sample::Raw;
 use crate::error::Result;
+use crate::memory::{Claim, Named, Priority};
+#[cfg(not(loom))]
+use crate::memory::{Keeper, soon};
 use crate::plan::data::eviction::{Copies, Future, Moment, Policy, Shelf, Use};
 use crate::sync::{Mutex, lock};
+
+/// What samples in memory take, of all caches.
+static ACCOUNT: Named = Named::new("data cache", Priority::Fast);
+
+/// A cache that gives way shrinks by at least one in so many of its bytes: the next claim finds room.
+#[cfg(not(loom))]
+const GIVEN_SHARE: u64 = 32;
 
 /// How much is kept, and what.
 #[derive(Debug, Clone)]
@@ -54,17 +67,14 @@ pub enum Origin {
     Memory,
     /// On the SSD.
     Disk,
-    /// At another node.
-    Peer,
     /// Where it is stored for good.
     Backend,
 }
 
 /// The samples that a node keeps; see the [module](self).
 pub struct Cache {
-    memory: Mutex<Memory>,
+    memory: Arc<Mutex<Memory>>,
     disk: Option<Mutex<Disk>>,
-    peers: Mutex<Vec<Arc<dyn Tier>>>,
     pub(super) decoded: bool,
     is_off: bool,
     len: u64,
@@ -74,19 +84,29 @@ struct Memory {
     shelf: Shelf,
     held: HashMap<u32, Raw>,
     future: Future,
+    /// What it may take in an epoch in which nobody needs it more.
+    capacity: u64,
+    claim: Claim,
 }
 
 impl Cache {
     /// An empty one for a source of `len` samples.
     pub fn new(len: u64, config: &Config) -> Result<Self> {
-        let shelf = Shelf::new(config.policy, config.memory_bytes);
-        let memory = Memory { shelf, held: HashMap::new(), future: Future::new(len)? };
+        let capacity = config.memory_bytes;
+        ACCOUNT.check(capacity)?;
+        let (shelf, claim) = (Shelf::new(config.policy, capacity), ACCOUNT.nothing());
+        let (held, future) = (HashMap::new(), Future::new(len)?);
+        let memory = Arc::new(Mutex::new(Memory { shelf, held, future, capacity, claim }));
+        #[cfg(not(loom))]
+        {
+            let keeper = Arc::downgrade(&memory);
+            ACCOUNT.enlist(Priority::Fast, keeper);
+        }
         let disk = config.disk.as_ref();
         let disk = disk.map(|disk| Disk::new(disk, config.policy));
         Ok(Self {
-            memory: Mutex::new(memory),
+            memory,
             disk: disk.transpose()?.map(Mutex::new),
-            peers: Mutex::new(Vec::new()),
             decoded: config.decoded,
             is_off: config.memory_bytes == 0 && config.disk.is_none(),
             len,
@@ -98,14 +118,11 @@ impl Cache {
         self.is_off
     }
 
-    /// Another node, to be asked before the backend is.
-    pub fn join(&self, peer: Arc<dyn Tier>) {
-        lock(&self.peers).push(peer);
-    }
-
     /// Says what comes: the orders of `epoch` and of those after it.
     pub fn foresee(&self, epoch: u32, orders: &[Vec<u32>]) -> Result<()> {
         let mut memory = lock(&self.memory);
+        let capacity = memory.capacity;
+        memory.shelf.limit_to(capacity, &mut Vec::new());
         memory.future = Future::new(self.len)?;
         memory.future.forget_before(epoch);
         orders.iter().try_for_each(|order| memory.future.push_epoch(order))
@@ -116,7 +133,6 @@ impl Cache {
         self.find_in_memory(id, now)
             .map(|raw| (raw, Origin::Memory))
             .or_else(|| self.find_on_disk(id, now).map(|raw| (raw, Origin::Disk)))
-            .or_else(|| self.find_at_peers(id).map(|raw| (raw, Origin::Peer)))
     }
 
     /// A sample was used and may be kept.
@@ -146,6 +162,7 @@ impl Cache {
             Ok(_) => return,
             Err(_) => {
                 memory.shelf.remove(id);
+                memory.settle();
                 return;
             }
         }
@@ -170,6 +187,7 @@ impl Cache {
         let mut memory = lock(&self.memory);
         if !memory.shelf.touch(id, &use_) {
             memory.held.remove(&id);
+            memory.settle();
         }
         Some(raw)
     }
@@ -184,26 +202,17 @@ impl Cache {
         raw
     }
 
-    fn find_at_peers(&self, id: u32) -> Option<Raw> {
-        let peers = lock(&self.peers).clone();
-        peers.iter().find_map(|peer| peer.get(id))
-    }
-
     fn admit(&self, id: u32, bytes: u64, use_: &Use, leaving: &mut Vec<(u32, Raw)>) -> bool {
         let mut memory = lock(&self.memory);
         let mut evicted = Vec::new();
+        memory.claim_for(id, bytes);
         let admitted = memory.shelf.admit(id, bytes, use_, &mut evicted);
         leaving.extend(evicted.into_iter().filter_map(|id| Some((id, memory.held.remove(&id)?))));
+        memory.settle();
         admitted
     }
 
     fn use_of(&self, id: u32, now: Moment) -> Use {
-        let peers = lock(&self.peers).clone();
-        let copies = match peers.iter().any(|peer| peer.has(id)) {
-            _ if peers.is_empty() => Copies::Private,
-            true => Copies::Several,
-            false => Copies::Only,
-        };
         let memory = lock(&self.memory);
         let next = if memory.future.is_unknown() {
             // A sampler says nothing beforehand; most use every sample in every epoch.
@@ -211,7 +220,7 @@ impl Cache {
         } else {
             memory.future.next_use(id, now)
         };
-        Use { now, next, uses: memory.future.uses(id), copies }
+        Use { now, next, uses: memory.future.uses(id), copies: Copies::Private }
     }
 
     /// Bytes in memory, and on the SSD.
@@ -221,22 +230,44 @@ impl Cache {
     }
 }
 
-/// What other nodes see of this one.
-impl Tier for Cache {
-    fn has(&self, id: u32) -> bool {
-        lock(&self.memory).held.contains_key(&id)
-            || self.disk.as_ref().is_some_and(|disk| lock(disk).has(id))
+impl Memory {
+    /// Has room for a sample counted. If there is none, the cache keeps to what it has.
+    fn claim_for(&mut self, id: u32, bytes: u64) {
+        let wanted = self.shelf.used().saturating_add(bytes).min(self.shelf.capacity());
+        let more = wanted.saturating_sub(self.claim.held());
+        if more > 0 && !self.shelf.contains(id) && !self.claim.try_grow(more) {
+            self.shelf.limit_to(self.shelf.used(), &mut Vec::new());
+        }
     }
 
-    fn get(&self, id: u32) -> Option<Raw> {
-        let held = lock(&self.memory).held.get(&id).cloned();
-        held.or_else(|| {
-            let disk = self.disk.as_ref()?;
-            let reading = lock(disk).find(id)?;
-            let raw = reading.read();
-            lock(disk).let_go(id);
-            raw
-        })
+    /// Counts what the shelf holds.
+    fn settle(&mut self) {
+        self.claim.shrink(self.claim.held().saturating_sub(self.shelf.used()));
+    }
+}
+
+/// The cache gives way to those who need memory more. What goes is not written to the SSD: who asks waits.
+#[cfg(not(loom))]
+impl Keeper for Mutex<Memory> {
+    fn give_back(&self, _: Option<Instant>) -> bool {
+        // It is used.
+        true
+    }
+
+    fn give_up(&self, bytes: u64) {
+        let Some(mut memory) = soon(self) else { return };
+        let used = memory.shelf.used();
+        let stay = used.saturating_sub(bytes.max(used / GIVEN_SHARE));
+        let mut evicted = Vec::new();
+        memory.shelf.limit_to(stay, &mut evicted);
+        let leaving: Vec<_> = evicted.iter().map(|id| memory.held.remove(id)).collect();
+        // The bytes go before they count no more.
+        drop(leaving);
+        memory.settle();
+    }
+
+    fn idle(&self) -> u64 {
+        soon(self).map_or(0, |memory| memory.shelf.used())
     }
 }
 
@@ -295,7 +326,6 @@ mod tests {
         assert_eq!(watched.transfers.load(Ordering::Relaxed), 1);
         let (found, origin) = cache.find(1, moment(1)).unwrap();
         assert_eq!((found.as_memory().unwrap(), origin), (&[7; 100][..], Origin::Disk));
-        assert!(cache.get(1).is_some(), "another node may have it");
-        assert_eq!(watched.transfers.load(Ordering::Relaxed), 3);
+        assert_eq!(watched.transfers.load(Ordering::Relaxed), 2);
     }
 }

@@ -17,6 +17,7 @@ use std::thread::available_parallelism;
 use std::time::Instant;
 
 use super::config::Mode;
+use super::crowd::{LOOK_EVERY, is_no_room};
 use super::line::{Line, Task, What};
 use super::open::Together;
 use super::roster::{Done, Outcome, Roster};
@@ -111,10 +112,12 @@ impl Crew {
         loop {
             let line = roster.line(id)?;
             if let Some(taken) = take(line) {
+                line.is_awaited = false;
                 roster.taken();
                 self.shared.release(roster);
                 return Ok(Some(taken));
             }
+            line.is_awaited = true;
             let ready = Arc::clone(&line.ready);
             let in_time;
             (roster, in_time) = wait(&ready, roster, deadline);
@@ -161,11 +164,12 @@ impl Drop for Crew {
 }
 
 impl Shared {
-    /// Lets go of a roster that has changed: if there is a task now, one who rests is woken for it.
+    /// Lets go of a roster that has changed: if there is a task now, or one to look for, one who rests is
+    /// woken for it.
     fn release(&self, roster: MutexGuard<'_, Roster>) {
-        let has_task = roster.has_task();
+        let is_wanted = roster.has_task() || roster.is_crowded();
         drop(roster);
-        if has_task {
+        if is_wanted {
             self.work.notify_one();
         }
     }
@@ -176,7 +180,12 @@ fn work_until_closed(shared: &Shared) {
     let mut roster = lock(&shared.roster);
     while !roster.is_closed() {
         let Some(task) = roster.take() else {
-            (roster, _) = wait(&shared.work, roster, None);
+            // Nobody tells when memory comes free: so who rests looks for it.
+            let until = if roster.is_crowded() { now().checked_add(LOOK_EVERY) } else { None };
+            (roster, _) = wait(&shared.work, roster, until);
+            if until.is_some_and(|until| now() >= until) {
+                roster.look_again();
+            }
             continue;
         };
         shared.release(roster);
@@ -194,13 +203,24 @@ fn carry_out(task: Task, scratch: &mut Scratch) -> Done {
     let Task { line, ticket, index, now: moment, beside, work, what } = task;
     let began = now();
     let outcome = match what {
-        What::Load => Outcome::Loaded(work.load(index, moment)),
+        What::Load => match work.load(index, moment) {
+            Err(error) if is_no_room(&error) => Outcome::Crowded(None, error),
+            loaded => Outcome::Loaded(loaded),
+        },
         What::Prepare { loaded, making, place } => {
             let slot = (&*making, place);
             let (prepared, spent) = work.prepare((index, moment), &loaded, slot, scratch);
-            // Whoever takes the batch must be the only one who has it.
-            drop((loaded, making));
-            Outcome::Prepared(prepared, spent)
+            match prepared {
+                Err(error) if is_no_room(&error) => {
+                    making.forget(place);
+                    Outcome::Crowded(Some(loaded), error)
+                }
+                prepared => {
+                    // Whoever takes the batch must be the only one who has it.
+                    drop((loaded, making));
+                    Outcome::Prepared(prepared, spent)
+                }
+            }
         }
     };
     let (bytes, seconds) = (work.source.bytes(index as usize), seconds_since(began));

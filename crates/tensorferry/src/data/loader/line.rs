@@ -6,16 +6,17 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
+use super::crowd::{AHEAD_SHARE, Crowd};
 use super::open::{Handed, Open, Rule, Together};
-use super::work::Work;
+use super::roles::Kind;
+use super::work::{Loaded, Work};
 use crate::data::batch::Making;
-use crate::data::cache::Origin;
-use crate::data::sample::Raw;
 use crate::data::spent::Spent;
 use crate::error::{Error, Result};
+use crate::memory::ledger;
 use crate::plan::data::eviction::Moment;
 use crate::plan::data::threads::Consumer;
-use crate::sync::Condvar;
+use crate::sync::{Condvar, now};
 
 /// A place in a batch: earlier ones are more urgent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -39,7 +40,7 @@ pub(super) struct Task {
 /// The work itself.
 pub(super) enum What {
     Load,
-    Prepare { loaded: (Raw, Origin), making: Arc<Making>, place: usize },
+    Prepare { loaded: Loaded, making: Arc<Making>, place: usize },
 }
 
 /// One consumer's samples on their way.
@@ -61,11 +62,14 @@ pub(super) struct Line {
     /// Samples submitted before the first open batch.
     passed: u64,
     to_load: BTreeSet<Ticket>,
-    to_prepare: BTreeMap<Ticket, (Raw, Origin)>,
+    to_prepare: BTreeMap<Ticket, Loaded>,
     /// Stored bytes of samples that are being loaded or loaded and not prepared.
     ahead_bytes: u64,
     /// The consumer's own seconds for a batch, lately.
     train_seconds: f64,
+    /// Whether the consumer waits for the first batch.
+    pub is_awaited: bool,
+    crowd: Crowd,
 }
 
 /// How much the last batch counts in what a consumer's time is believed to be.
@@ -91,6 +95,8 @@ impl Line {
             to_prepare: BTreeMap::new(),
             ahead_bytes: 0,
             train_seconds: 0.0,
+            is_awaited: false,
+            crowd: Crowd::default(),
         }
     }
 
@@ -136,13 +142,25 @@ impl Line {
     }
 
     pub fn can_load(&self) -> bool {
-        let room = self.ahead_bytes < self.work.config.load_ahead_bytes;
-        !self.to_load.is_empty() && (room || self.loading + self.to_prepare.len() == 0)
+        let share = ledger::limit().map_or(u64::MAX, |limit| limit / AHEAD_SHARE);
+        let room = self.ahead_bytes < self.work.config.load_ahead_bytes.min(share);
+        let next = self.to_load.first().filter(|next| !self.crowd.bars(Kind::Load, next));
+        next.is_some() && (room || self.loading + self.to_prepare.len() == 0)
     }
 
     pub fn can_prepare(&self) -> bool {
         let last = self.first + self.work.config.prepare_ahead as u64;
-        self.to_prepare.first_key_value().is_some_and(|(ticket, _)| ticket.batch < last)
+        let next = self.to_prepare.first_key_value().map(|(ticket, _)| ticket);
+        next.is_some_and(|next| {
+            next.batch < last
+                && !self.crowd.bars(Kind::Prepare, next)
+                && (ledger::limit().is_none() || self.have_room_before(next.batch))
+        })
+    }
+
+    /// Whether all batches before this one have their memory: it must not take what they still need.
+    fn have_room_before(&self, batch: u64) -> bool {
+        self.open.iter().take((batch - self.first) as usize).all(Open::has_its_room)
     }
 
     pub fn next_load(&mut self) -> Option<Task> {
@@ -163,12 +181,7 @@ impl Line {
         Some(self.task(ticket, index, What::Prepare { loaded, making, place }))
     }
 
-    pub fn loaded(
-        &mut self,
-        (ticket, index): (Ticket, u32),
-        loaded: Result<(Raw, Origin)>,
-        seconds: f64,
-    ) {
+    pub fn loaded(&mut self, (ticket, index): (Ticket, u32), loaded: Result<Loaded>, seconds: f64) {
         self.loading -= 1;
         if let Some(open) = self.open_batch(ticket) {
             open.spent.storage += seconds;
@@ -195,6 +208,8 @@ impl Line {
             (Ok(()), Some(open)) => open.done(),
             (Ok(()), None) => {}
         }
+        // What was loaded is gone.
+        self.crowd.done(ticket.batch == self.first);
         if self.open.front().is_some_and(Open::is_done) {
             self.ready.notify_all();
         }
@@ -204,6 +219,7 @@ impl Line {
     pub fn take(&mut self) -> Option<Result<Handed>> {
         let open = self.open.pop_front_if(|open| open.is_done())?;
         self.first += 1;
+        self.crowd.taken();
         self.passed += open.slots.len() as u64;
         Some(open.finish(&*self.work.source))
     }
@@ -232,6 +248,60 @@ impl Line {
         self.to_load.extend(again.into_iter().map(|slot| Ticket { slot, ..ticket }));
         if self.open.front().is_some_and(Open::is_done) {
             self.ready.notify_all();
+        }
+    }
+
+    /// Whether some samples are left because memory is short.
+    pub fn is_crowded(&self) -> bool {
+        self.crowd.is_there()
+    }
+
+    /// There may be room for them now.
+    pub fn look_again(&mut self) {
+        self.crowd.look_again();
+    }
+
+    /// There was no room to load a sample, or to prepare what was loaded: it is put back. The first batch
+    /// fails if its consumer has waited too long for that.
+    pub fn put_back(
+        &mut self,
+        (ticket, index): (Ticket, u32),
+        loaded: Option<Loaded>,
+        error: Error,
+    ) {
+        let kind = if loaded.is_some() { Kind::Prepare } else { Kind::Load };
+        match kind {
+            Kind::Load => self.loading -= 1,
+            Kind::Prepare => self.preparing -= 1,
+        }
+        self.crowd.bar(kind, ticket);
+        if ticket.batch == self.first {
+            self.leave_later_ones();
+            if self.crowd.bar_others(self.first, self.is_awaited, now()) {
+                // So do the others of its batch, without another wait.
+                self.crowd.look_again();
+                self.give_up(index);
+                return self.failed(ticket, error);
+            }
+        }
+        if let Some(loaded) = loaded {
+            self.to_prepare.insert(ticket, loaded);
+        } else {
+            self.give_up(index);
+            self.to_load.insert(ticket);
+        }
+    }
+
+    /// What was loaded for later batches makes room for the first one, and is loaded again.
+    fn leave_later_ones(&mut self) {
+        let later = Ticket { batch: self.first + 1, slot: 0 };
+        for (ticket, loaded) in self.to_prepare.split_off(&later) {
+            drop(loaded);
+            if let Some(open) = self.open_batch(ticket) {
+                let index = open.slots[ticket.slot].index;
+                self.give_up(index);
+                self.to_load.insert(ticket);
+            }
         }
     }
 

@@ -21,6 +21,9 @@
 //! at most [`Config::prepare_ahead`] batches: those are the buffers in use. Who submits decides how
 //! many indices are known.
 //!
+//! **Little memory.** Where memory has a limit and no room is left, a sample that would be loaded or prepared
+//! is put back, and so are those behind it (`crowd.rs`): the first batch goes on alone.
+//!
 //! **Bad samples** are dealt with by [`OnError`], by rules that do not depend on timing: which sample
 //! stands in for another follows from seed, epoch and index. Whatever is bad, each submission comes
 //! back as a batch with samples or as an error: consumers that wait for one another, as ranks of one
@@ -29,6 +32,7 @@
 mod alone;
 mod config;
 mod crew;
+mod crowd;
 mod line;
 #[cfg(test)]
 #[cfg(loom)]

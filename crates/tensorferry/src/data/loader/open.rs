@@ -98,6 +98,11 @@ impl Open {
         self.left == 0
     }
 
+    /// Whether no sample of it needs memory that it has not.
+    pub fn has_its_room(&self) -> bool {
+        self.is_done() || (self.together == Together::Yes && self.left < self.slots.len())
+    }
+
     pub fn done(&mut self) {
         self.left -= 1;
     }

@@ -19,9 +19,7 @@ use super::config::Mode;
 use super::line::{Line, Task, Ticket};
 use super::open::Together;
 use super::roles::{Kind, Roles};
-use super::work::Work;
-use crate::data::cache::Origin;
-use crate::data::sample::Raw;
+use super::work::{Loaded, Work};
 use crate::data::spent::Spent;
 use crate::error::{self, Error, Result};
 use crate::plan::data::threads::Machine;
@@ -55,8 +53,10 @@ pub(super) struct Done {
 
 /// What came of a task.
 pub(super) enum Outcome {
-    Loaded(Result<(Raw, Origin)>),
+    Loaded(Result<Loaded>),
     Prepared(Result<()>, Spent),
+    /// There was no room to load it, or to prepare what was loaded.
+    Crowded(Option<Loaded>, Error),
 }
 
 impl Roster {
@@ -180,10 +180,12 @@ impl Roster {
     pub fn done(&mut self, done: Done) -> bool {
         let Done { line: id, ticket, index, bytes, beside, seconds, outcome } = done;
         let kind = match &outcome {
-            Outcome::Loaded(_) => Kind::Load,
-            Outcome::Prepared(..) => Kind::Prepare,
+            Outcome::Loaded(_) | Outcome::Crowded(None, _) => Kind::Load,
+            Outcome::Prepared(..) | Outcome::Crowded(Some(_), _) => Kind::Prepare,
         };
-        self.roles.observe(kind, bytes, beside, seconds);
+        if !matches!(outcome, Outcome::Crowded(..)) {
+            self.roles.observe(kind, bytes, beside, seconds);
+        }
         match kind {
             Kind::Load => self.loading -= 1,
             Kind::Prepare => self.preparing -= 1,
@@ -194,9 +196,20 @@ impl Roster {
                 Outcome::Prepared(prepared, spent) => {
                     line.prepared((ticket, index), prepared, spent);
                 }
+                Outcome::Crowded(loaded, error) => line.put_back((ticket, index), loaded, error),
             }
         }
         self.come_back(id)
+    }
+
+    /// Whether some tasks are left because memory is short.
+    pub fn is_crowded(&self) -> bool {
+        self.lines.iter().any(Line::is_crowded)
+    }
+
+    /// There may be room for them now.
+    pub fn look_again(&mut self) {
+        self.lines.iter_mut().for_each(Line::look_again);
     }
 
     fn come_back(&mut self, id: u64) -> bool {

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use serde::Serialize;
 
+use super::work::Loaded;
 use crate::data::cache::Origin;
-use crate::data::sample::Raw;
 use crate::data::spent::Spent;
 use crate::sync::{Mutex, lock};
 
@@ -20,8 +20,6 @@ pub struct Stats {
     pub memory_hits: u64,
     /// Samples found on the SSD.
     pub disk_hits: u64,
-    /// Samples found at other nodes.
-    pub peer_hits: u64,
     /// Samples that came from the source.
     pub backend_loads: u64,
     /// Their bytes.
@@ -54,14 +52,13 @@ const LATEST: f64 = 0.1;
 pub(super) struct Tally(Mutex<Stats>);
 
 impl Tally {
-    pub(super) fn loaded(&self, took: Duration, loaded: Option<&(Raw, Origin)>) {
+    pub(super) fn loaded(&self, took: Duration, loaded: Option<&Loaded>) {
         self.count(|stats| {
             stats.storage_seconds += took.as_secs_f64();
-            let Some((raw, origin)) = loaded else { return };
+            let Some(Loaded { raw, origin, .. }) = loaded else { return };
             match origin {
                 Origin::Memory => stats.memory_hits += 1,
                 Origin::Disk => stats.disk_hits += 1,
-                Origin::Peer => stats.peer_hits += 1,
                 Origin::Backend => {
                     stats.backend_loads += 1;
                     stats.backend_bytes += raw.bytes();

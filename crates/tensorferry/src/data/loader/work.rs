@@ -14,8 +14,20 @@ use crate::data::sample::Raw;
 use crate::data::source::Source;
 use crate::data::spent::{self, Spent};
 use crate::error::{Error, Kind, Result, panic_text};
+use crate::memory::{Claim, Named, Priority};
 use crate::plan::data::eviction::Moment;
 use crate::trace;
+
+/// What samples that are loaded and not prepared yet take, of all loaders.
+static AHEAD: Named = Named::new("samples loaded ahead", Priority::Needed);
+
+/// The stored bytes of a sample, from wherever they were nearest.
+pub(super) struct Loaded {
+    pub raw: Raw,
+    pub origin: Origin,
+    /// For what of it is in memory for this alone.
+    _claim: Claim,
+}
 
 /// What a loader does for one sample.
 pub(super) struct Work {
@@ -37,7 +49,7 @@ impl Work {
     }
 
     /// Has the stored bytes of a sample, from wherever they are nearest.
-    pub fn load(&self, index: u32, now: Moment) -> Result<(Raw, Origin)> {
+    pub fn load(&self, index: u32, now: Moment) -> Result<Loaded> {
         let _span = trace::span("data", "load").with("sample", u64::from(index));
         let began = Instant::now();
         let found = guarded(|| self.find_or_fetch(index, now));
@@ -45,26 +57,39 @@ impl Work {
         found.map_err(|error| self.naming(index, error))
     }
 
-    fn find_or_fetch(&self, index: u32, now: Moment) -> Result<(Raw, Origin)> {
+    fn find_or_fetch(&self, index: u32, now: Moment) -> Result<Loaded> {
+        let mut claim = AHEAD.nothing();
         if self.cache.is_off() {
-            return Ok((self.source.fetch(index as usize)?, Origin::Backend));
+            let raw = self.fetch(index, &mut claim)?;
+            return Ok(Loaded { raw, origin: Origin::Backend, _claim: claim });
         }
         let found = self.cache.find(index, now);
         let (raw, origin) = match found {
             Some(found) => found,
-            None => (self.source.fetch(index as usize)?, Origin::Backend),
+            None => (self.fetch(index, &mut claim)?, Origin::Backend),
         };
-        if !self.cache.decoded && origin != Origin::Memory {
-            self.cache.keep(index, &raw, now);
+        if origin != Origin::Memory {
+            claim.resize(raw.resident())?;
+            if !self.cache.decoded {
+                self.cache.keep(index, &raw, now);
+            }
         }
-        Ok((raw, origin))
+        Ok(Loaded { raw, origin, _claim: claim })
+    }
+
+    /// Has the sample from where it is stored, once there is room for it.
+    fn fetch(&self, index: u32, claim: &mut Claim) -> Result<Raw> {
+        claim.grow(self.source.bytes(index as usize))?;
+        let raw = self.source.fetch(index as usize)?;
+        claim.resize(raw.resident())?;
+        Ok(raw)
     }
 
     /// Prepares a sample into its slot, and says what that took.
     pub fn prepare(
         &self,
         (index, now): (u32, Moment),
-        loaded: &(Raw, Origin),
+        loaded: &Loaded,
         (making, at): (&Making, usize),
         scratch: &mut Scratch,
     ) -> (Result<()>, Spent) {
@@ -74,7 +99,7 @@ impl Work {
         spent::noted();
         let prepared = guarded(|| {
             let decoded = self.decode(index, now, loaded, scratch)?;
-            let raw = decoded.as_ref().unwrap_or(&loaded.0);
+            let raw = decoded.as_ref().unwrap_or(&loaded.raw);
             let chance = Chance::of(self.config.seed, u64::from(now.epoch), u64::from(index));
             let mut slot = making.slot(at);
             self.recipes.iter().enumerate().try_for_each(|(field, recipe)| {
@@ -93,7 +118,7 @@ impl Work {
         &self,
         index: u32,
         now: Moment,
-        (raw, origin): &(Raw, Origin),
+        Loaded { raw, origin, .. }: &Loaded,
         scratch: &mut Scratch,
     ) -> Result<Option<Raw>> {
         if !self.cache.decoded || *origin != Origin::Backend || self.cache.is_off() {

@@ -8,6 +8,7 @@ use std::vec;
 
 use crate::codec::adam::{self, Factors, Run};
 use crate::error::Result;
+use crate::memory::{Buffer, Named, Priority};
 use crate::sync::{Mutex, lock};
 use crate::threads::on_threads;
 
@@ -19,6 +20,14 @@ const THREAD_ELEMENTS_MIN: usize = 128 << 10;
 
 /// More threads than this only wait for memory.
 const THREADS_MAX: usize = 32;
+
+/// What moments and masters in memory take.
+static STATE: Named = Named::new("optimizer state", Priority::Needed);
+
+/// Memory for the state of an optimizer: zeros, in huge pages where there are some.
+pub fn zeroed(bytes: usize) -> Result<Buffer> {
+    Buffer::zeroed_by(&STATE, bytes)
+}
 
 /// A tensor that takes a step.
 #[derive(Debug)]

@@ -54,5 +54,5 @@ mod store;
 mod stream;
 
 pub use layout::{CHUNK_BYTES, Shape};
-pub use memory::{Tensor, step};
+pub use memory::{Tensor, step, zeroed};
 pub use store::{Contents, Report, STAGING_BYTES, Store, Work};

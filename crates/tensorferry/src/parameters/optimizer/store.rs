@@ -17,12 +17,16 @@ use crate::codec::checksum::crc32c;
 use crate::dtype::Dtype;
 use crate::error::{Error, Kind, Result};
 use crate::io::{Engine, File, Mode, Open};
-use crate::memory::Pool;
+use crate::memory::{Named, Pool, Priority};
 use crate::size::Size;
 use crate::trace;
 
 /// Chunks in memory at once, over all threads.
 const STAGING_CHUNKS: usize = 16;
+
+/// What chunks of all stores take. A store has all of its buffers for certain: a thread that has read some
+/// of its share waits for the rest of it.
+static STAGING: Named = Named::new("optimizer staging", Priority::Needed);
 
 /// Staging memory of a store.
 pub const STAGING_BYTES: usize = STAGING_CHUNKS * CHUNK_BYTES;
@@ -151,7 +155,7 @@ impl Store {
             engine: Arc::clone(engine),
             file,
             state_file,
-            pool: Pool::new(CHUNK_BYTES, STAGING_CHUNKS)?,
+            pool: Pool::of(&STAGING, STAGING_CHUNKS, (CHUNK_BYTES, STAGING_CHUNKS))?,
             batches: ledger.batches,
             layout,
             steps: ledger.steps,

@@ -5,8 +5,11 @@ use std::sync::Arc;
 
 use crate::device::{Device, Held, Mapped};
 use crate::error::{Error, Result};
-use crate::memory::{Reading, Writing};
+use crate::memory::{Claim, Named, Priority, Reading, Writing};
 use crate::size::Size;
+
+/// What all homes take.
+static HOMES: Named = Named::new("shadow parameters", Priority::Needed);
 
 /// Host memory that the device copies from and to fastest, and that its kernels can use in place.
 ///
@@ -14,13 +17,16 @@ use crate::size::Size;
 /// [`write`](Self::write) see to it; tensors of others that lie in it, at its address, do not.
 #[derive(Debug)]
 pub struct HostMemory {
+    // In this order: the memory goes first.
     mapped: Mapped,
+    _claim: Claim,
 }
 
 impl HostMemory {
     pub(super) fn new(device: &dyn Device, bytes: usize) -> Result<Self> {
+        let claim = HOMES.claim(bytes as u64)?;
         let mapped = device.map_host(device.allocate_host(bytes)?)?;
-        Ok(Self { mapped })
+        Ok(Self { mapped, _claim: claim })
     }
 
     /// Bytes.

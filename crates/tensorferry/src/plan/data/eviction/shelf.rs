@@ -44,6 +44,21 @@ impl Shelf {
         self.used
     }
 
+    /// Bytes of what may be kept.
+    pub const fn capacity(&self) -> u64 {
+        self.capacity
+    }
+
+    /// Keeps at most so many bytes from now on, and adds to `evicted` what has to go for it.
+    pub fn limit_to(&mut self, capacity: u64, evicted: &mut Vec<u32>) {
+        self.capacity = capacity;
+        while self.used > capacity {
+            let Some(id) = self.pop_current() else { return };
+            self.remove(id);
+            evicted.push(id);
+        }
+    }
+
     /// How many samples are kept.
     pub fn len(&self) -> usize {
         self.kept.len()
@@ -125,10 +140,19 @@ impl Shelf {
 
     /// Takes the kept sample of the highest rank from the queue, if that is above `rank`.
     fn pop_above(&mut self, rank: Rank) -> Option<u32> {
+        self.pop_if(|highest| highest > rank)
+    }
+
+    /// Takes the kept sample of the highest rank from the queue, if there is one.
+    fn pop_current(&mut self) -> Option<u32> {
+        self.pop_if(|_| true)
+    }
+
+    fn pop_if(&mut self, may_go: impl Fn(Rank) -> bool) -> Option<u32> {
         loop {
             let (highest, id) = self.queue.peek()?;
             let is_current = self.kept.get(&id).is_some_and(|kept| kept.rank == highest);
-            if is_current && highest <= rank {
+            if is_current && !may_go(highest) {
                 return None;
             }
             self.queue.pop();

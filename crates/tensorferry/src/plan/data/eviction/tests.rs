@@ -211,6 +211,22 @@ fn a_sample_that_fits_in_no_way_is_refused_and_nothing_goes_for_it() {
 }
 
 #[test]
+fn a_shelf_that_is_limited_lets_go_of_what_is_used_last_and_takes_more_again_later() {
+    let mut shelf = Shelf::new(Policy::Belady, 5);
+    let next = |epoch| Use { next: Some(Moment { epoch, position: 0 }), ..Use::default() };
+    let mut evicted = Vec::new();
+    for (id, epoch) in [(1, 4), (2, 1), (3, 5), (4, 2), (5, 3)] {
+        assert!(shelf.admit(id, 1, &next(epoch), &mut evicted));
+    }
+    shelf.limit_to(2, &mut evicted);
+    assert_eq!((evicted.as_slice(), shelf.used(), shelf.capacity()), (&[3, 1, 5][..], 2, 2));
+    assert!(!shelf.admit(6, 1, &next(9), &mut evicted) && shelf.contains(2) && shelf.contains(4));
+    shelf.limit_to(3, &mut evicted);
+    assert!(shelf.admit(6, 1, &next(9), &mut evicted));
+    assert_eq!((evicted.len(), shelf.used()), (3, 3));
+}
+
+#[test]
 fn the_queue_stays_small_however_often_samples_are_used() {
     for policy in Policy::ALL {
         let mut shelf = Shelf::new(policy, 10);

@@ -10,10 +10,6 @@
 //! than the fewest that were measured; more threads are as slow as the last slope says, and not slower at
 //! all while there is a single point. That is optimistic, so a count that would help is tried, and measured.
 
-use serde::{Deserialize, Serialize};
-
-use crate::error::{Error, Kind, Result};
-
 /// Values over which a mean reaches back, and the mean of the latest ones.
 pub const WINDOW: f64 = 256.0;
 const LATEST_WINDOW: f64 = 64.0;
@@ -31,8 +27,7 @@ pub const FORGOTTEN: u64 = 1 << 14;
 const SECONDS: (f64, f64) = (1e-9, 1e6);
 
 /// Seconds a sample by thread count, for samples of about one size.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-#[serde(try_from = "Stored")]
+#[derive(Debug, Clone, Default, PartialEq)]
 pub struct Model {
     /// By thread count, no count twice.
     points: Vec<Point>,
@@ -40,8 +35,7 @@ pub struct Model {
     values: u64,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[derive(Debug, Clone, Copy, PartialEq)]
 struct Point {
     threads: usize,
     seconds: f64,
@@ -51,13 +45,6 @@ struct Point {
     weight: f64,
     /// When its last own value came.
     seen: u64,
-}
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Stored {
-    points: Vec<Point>,
-    values: u64,
 }
 
 impl Model {
@@ -149,30 +136,6 @@ impl Point {
 
     fn slope(&self, other: &Self) -> f64 {
         (other.seconds - self.seconds) / (other.threads - self.threads) as f64
-    }
-
-    fn is_sound(&self, now: u64) -> bool {
-        let clock = SECONDS.0..=SECONDS.1;
-        let means = clock.contains(&self.seconds) && clock.contains(&self.latest);
-        let weight = 0.0..=WINDOW + 1.0;
-        self.threads > 0 && means && weight.contains(&self.weight) && self.seen <= now
-    }
-}
-
-impl TryFrom<Stored> for Model {
-    type Error = Error;
-
-    fn try_from(stored: Stored) -> Result<Self> {
-        let Stored { points, values } = stored;
-        let sound = points.len() <= POINTS_MAX
-            && points.iter().all(|point| point.is_sound(values))
-            && points.is_sorted_by(|a, b| a.threads < b.threads);
-        if !sound {
-            let message = "a model of threads does not hold together; delete the profile it is in, \
-                           it is measured again";
-            return Err(Error::new(Kind::Corrupt, message));
-        }
-        Ok(Self { points, values })
     }
 }
 
@@ -297,34 +260,7 @@ mod tests {
         assert_eq!(model.points[0].threads, POINTS_MAX + 1, "the first seen went first");
     }
 
-    #[test]
-    fn what_does_not_hold_together_is_refused() {
-        let point = r#"{"threads":2,"seconds":1.0,"latest":1.0,"weight":1.0,"seen":1}"#;
-        let read = |points: &str, values: u64| {
-            serde_json::from_str::<Model>(&format!(r#"{{"points":[{points}],"values":{values}}}"#))
-        };
-        assert!(read(point, 1).is_ok());
-        let error = read(point, 0).unwrap_err().to_string();
-        assert!(error.contains("delete the profile it is in"), "{error}");
-        assert!(read(&format!("{point},{point}"), 1).is_err());
-        assert!(read(&point.replace("2,", "0,"), 1).is_err());
-        assert!(read(&point.replace(":1.0,\"l", ":0.0,\"l"), 1).is_err());
-        assert!(read(&point.replace("\"weight\":1.0", "\"weight\":-1.0"), 1).is_err());
-    }
-
     proptest! {
-        #[test]
-        fn a_saved_model_goes_on_as_if_it_had_not_been(
-            values in prop::collection::vec((1usize..100, 0.0f64..10.0), 0..200),
-        ) {
-            let mut model = measured(&values);
-            let mut read: Model = serde_json::from_str(&serde_json::to_string(&model).unwrap()).unwrap();
-            prop_assert_eq!(&read, &model);
-            read.observe(3, 1.5);
-            model.observe(3, 1.5);
-            prop_assert_eq!(read, model);
-        }
-
         #[test]
         fn whatever_was_measured_the_time_is_a_positive_number(
             values in prop::collection::vec((0usize..100, prop::num::f64::ANY), 1..200),

@@ -2,15 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use serde::{Deserialize, Serialize};
-
-use crate::error::{Error, Kind, Result};
-
 use super::model::Model;
 
-/// What one kind of work costs here. As JSON it can be kept for the next run.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-#[serde(try_from = "BTreeMap<u8, Model>", into = "BTreeMap<u8, Model>")]
+/// What one kind of work costs here.
+#[derive(Debug, Clone, Default, PartialEq)]
 pub struct Portfolio {
     /// By the binary logarithm of the size. None is empty.
     models: BTreeMap<u8, Model>,
@@ -54,29 +49,6 @@ fn class(bytes: u64) -> u8 {
     bytes.max(1).ilog2() as u8
 }
 
-impl TryFrom<BTreeMap<u8, Model>> for Portfolio {
-    type Error = Error;
-
-    fn try_from(models: BTreeMap<u8, Model>) -> Result<Self> {
-        for (class, model) in &models {
-            if u32::from(*class) >= u64::BITS || model.is_empty() {
-                let message = format!(
-                    "size class {class} of a thread profile is unknown or empty; delete the profile, \
-                     it is measured again"
-                );
-                return Err(Error::new(Kind::Corrupt, message));
-            }
-        }
-        Ok(Self { models })
-    }
-}
-
-impl From<Portfolio> for BTreeMap<u8, Model> {
-    fn from(portfolio: Portfolio) -> Self {
-        portfolio.models
-    }
-}
-
 #[cfg(test)]
 #[cfg(not(loom))]
 mod tests {
@@ -105,22 +77,5 @@ mod tests {
     #[test]
     fn a_value_that_no_clock_shows_leaves_no_class_behind() {
         assert!(of(&[(1 << 10, f64::NAN)]).is_empty());
-    }
-
-    #[test]
-    fn a_profile_comes_back_as_it_was_saved() {
-        let portfolio = of(&[(1 << 10, 0.1), (1 << 20, 0.7), (1 << 10, 0.3)]);
-        let text = serde_json::to_string(&portfolio).unwrap();
-        assert_eq!(serde_json::from_str::<Portfolio>(&text).unwrap(), portfolio);
-    }
-
-    #[test]
-    fn a_profile_with_an_impossible_class_is_refused() {
-        let text = serde_json::to_string(&of(&[(1 << 10, 0.1)])).unwrap();
-        let error =
-            serde_json::from_str::<Portfolio>(&text.replace("\"10\"", "\"64\"")).unwrap_err();
-        assert!(error.to_string().contains("size class 64 of a thread profile"), "{error}");
-        let empty = r#"{"3":{"points":[],"values":0}}"#;
-        assert!(serde_json::from_str::<Portfolio>(empty).is_err());
     }
 }
