@@ -16,6 +16,7 @@ use tensorferry::dtype::Dtype;
 use tensorferry::memory::{Block, Buffer as Memory};
 use tensorferry::{Error, Kind, Result};
 
+use crate::engine::way;
 use crate::errors::{Raised, exception};
 use crate::guard::guarded;
 use crate::json::json;
@@ -36,7 +37,7 @@ impl Source {
             let spec: Spec = serde_json::from_str(spec).map_err(|error| {
                 Error::invalid(format!("the dataset is described wrongly: {error}"))
             })?;
-            sources::open(&spec, &|_| {})
+            sources::open(&spec, &way(), &|_| {})
         })
         .map(Self)
     }
@@ -182,6 +183,7 @@ fn config(how: How) -> Result<loader::Config> {
             policy: how.cache_policy.parse()?,
             memory_bytes: how.cache_bytes,
             disk: how.cache_dir.map(|(directory, bytes, leave_bytes)| cache::DiskConfig {
+                engine: way(),
                 directory,
                 bytes,
                 leave_bytes,

@@ -53,6 +53,11 @@ pub fn shared() -> Result<Arc<dyn io::Engine>> {
     SHARED.get(|_| true, || open(Config::default()))
 }
 
+/// The way to it, for what may come along into a forked child.
+pub fn way() -> io::Shared {
+    io::Shared::new(shared)
+}
+
 /// Lets transfers of all engines that are opened from the first call on begin so many seconds late, all but
 /// the first few, so that a test can make an operation as long as it likes; with 0, none any more.
 #[pyfunction]

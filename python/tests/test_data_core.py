@@ -176,6 +176,17 @@ def test_tar_shards_give_pictures_and_classes(tmp_path: Path) -> None:
     assert classes.tolist() + more.tolist() == list(range(10))
 
 
+def test_shards_that_are_open_here_are_read_in_a_forked_child_too(tmp_path: Path) -> None:
+    dataset = TarShards(shards(tmp_path, 5))
+    expected, _ = dataset[3]
+    loader = torch.utils.data.DataLoader(
+        dataset, batch_size=None, num_workers=2, multiprocessing_context="fork"
+    )
+    samples = list(loader)
+    assert torch.equal(samples[3][0], expected)
+    assert [int(label) for _, label in samples] == list(range(10))
+
+
 def test_a_tar_file_that_is_cut_is_an_error_by_name_or_a_warning(tmp_path: Path) -> None:
     pattern = shards(tmp_path, 5)
     path = tmp_path / "train-1.tar"

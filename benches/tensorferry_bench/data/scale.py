@@ -70,7 +70,7 @@ class Beside:
 
     samples: int = 8000
     sample_bytes: int = 150_000
-    state_bytes: int = 3_200_000_000
+    state_bytes: int = 5 << 30
     batch: int = 32
     rounds: int = 3
 

@@ -200,6 +200,12 @@ impl Error {
         self.0.retryable
     }
 
+    /// What the operating system said, if that is the cause.
+    pub(crate) fn errno(&self) -> Option<Errno> {
+        let said = self.0.cause.as_ref()?.downcast_ref::<std::io::Error>()?;
+        said.raw_os_error().map(Errno::from_raw_os_error)
+    }
+
     /// The named facts, in the order in which they were added.
     pub fn context(&self) -> impl Iterator<Item = (&'static str, &str)> {
         self.0.context.iter().map(|(name, value)| (*name, value.as_str()))

@@ -16,6 +16,7 @@
 //! | [`batch`] | samples side by side, while threads write them and when they are done |
 //! | [`cache`] | samples kept near: memory, SSD |
 //! | [`loader`] | threads, queues, order, bad samples |
+//! | `stored` | local files that samples lie in, read by way of the [engine](crate::io) |
 //! | `spent` | where the time of threads goes |
 //! | [`chance`] | the randomness of a sample, from seed, epoch and index alone |
 
@@ -27,3 +28,6 @@ pub mod recipe;
 pub mod sample;
 pub mod source;
 mod spent;
+mod stored;
+
+pub use stored::StoredFile;

@@ -10,15 +10,12 @@
 
 use std::borrow::Cow;
 use std::fmt;
-use std::fs::File;
-use std::io::ErrorKind;
-use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 
+use super::StoredFile;
 use super::spent;
 use crate::dtype::Dtype;
 use crate::error::{Error, Kind, Result};
-use crate::io::Demand;
 
 /// The stored bytes of a sample, by field.
 #[derive(Clone)]
@@ -33,7 +30,7 @@ enum Body {
     Memory(Arc<Vec<u8>>),
     /// Where in the file each field starts; they need not lie next to each other.
     Stored {
-        file: Arc<File>,
+        file: Arc<StoredFile>,
         starts: Arc<[u64]>,
     },
 }
@@ -46,7 +43,7 @@ pub enum Field<'a> {
     /// Where its bytes are.
     Stored {
         /// An open file.
-        file: &'a File,
+        file: &'a StoredFile,
         /// Where in it.
         start: u64,
         /// How many.
@@ -70,12 +67,12 @@ impl Raw {
     }
 
     /// A sample with one field that is still in a file.
-    pub fn stored(file: Arc<File>, start: u64, len: u64) -> Self {
+    pub fn stored(file: Arc<StoredFile>, start: u64, len: u64) -> Self {
         Self::scattered(file, &[(start, len)])
     }
 
     /// A sample whose fields are still in a file: where each starts, and how many bytes it has.
-    pub fn scattered(file: Arc<File>, fields: &[(u64, u64)]) -> Self {
+    pub fn scattered(file: Arc<StoredFile>, fields: &[(u64, u64)]) -> Self {
         let starts = fields.iter().map(|(start, _)| *start).collect();
         let ends = fields.iter().scan(0, |end, (_, len)| {
             *end += len;
@@ -123,7 +120,7 @@ impl Raw {
         let mut left = bytes.as_mut_slice();
         for (at, start) in starts.iter().enumerate() {
             let (field, rest) = left.split_at_mut(self.field(at).len() as usize);
-            read_exact(file, *start, field)?;
+            spent::reading(|| file.fill(*start, field))?;
             left = rest;
         }
         Ok(Self { body: Body::Memory(Arc::new(bytes)), ends: Arc::clone(&self.ends) })
@@ -170,7 +167,7 @@ impl<'a> Field<'a> {
             Self::Memory(bytes) => Ok(Cow::Borrowed(bytes)),
             Self::Stored { file, start, len } => {
                 let mut bytes = vec![0; len as usize];
-                read_exact(file, start, &mut bytes)?;
+                spent::reading(|| file.fill(start, &mut bytes))?;
                 Ok(Cow::Owned(bytes))
             }
         }
@@ -187,22 +184,12 @@ impl<'a> Field<'a> {
         };
         match self {
             Self::Memory(bytes) => into.copy_from_slice(&bytes[offset as usize..end as usize]),
-            Self::Stored { file, start, .. } => read_exact(file, start + offset, into)?,
+            Self::Stored { file, start, .. } => {
+                spent::reading(|| file.fill(start + offset, into))?;
+            }
         }
         Ok(())
     }
-}
-
-fn read_exact(file: &File, start: u64, into: &mut [u8]) -> Result<()> {
-    let bytes = into.len() as u64;
-    let read = || file.read_exact_at(into, start);
-    spent::reading(|| Demand::of_process().during(bytes, read)).map_err(|error| {
-        let told = match error.kind() {
-            ErrorKind::UnexpectedEof => "the file ends too early: it was cut since it was opened",
-            _ => "can't read the sample",
-        };
-        Error::from_io(error, told).with("offset", start)
-    })
 }
 
 /// What one array of a sample looks like.
@@ -269,8 +256,6 @@ impl Place for Alone {
 #[cfg(test)]
 #[cfg(not(loom))]
 mod tests {
-    use std::io::Write;
-
     use super::*;
 
     #[test]
@@ -284,10 +269,9 @@ mod tests {
 
     #[test]
     fn a_file_that_is_cut_while_a_sample_of_it_is_on_its_way_is_told() {
-        let file = Arc::new(tempfile::tempfile().unwrap());
-        file.set_len(10).unwrap();
+        let file = StoredFile::of(&[0; 10]);
         let raw = Raw::stored(Arc::clone(&file), 0, 10);
-        file.set_len(4).unwrap();
+        file.cut(4);
         for error in [raw.in_memory().unwrap_err(), raw.field(0).all().unwrap_err()] {
             assert_eq!(error.kind(), Kind::Truncated);
             assert!(
@@ -299,9 +283,7 @@ mod tests {
 
     #[test]
     fn a_sample_in_a_file_reads_as_one_in_memory() {
-        let mut file = tempfile::tempfile().unwrap();
-        file.write_all(b"0123456789").unwrap();
-        let raw = Raw::stored(Arc::new(file), 2, 6);
+        let raw = Raw::stored(StoredFile::of(b"0123456789"), 2, 6);
         let mut some = [0; 3];
         raw.field(0).read_at(1, &mut some).unwrap();
         assert_eq!(&some, b"345");
@@ -311,9 +293,7 @@ mod tests {
 
     #[test]
     fn fields_in_a_file_may_lie_apart_and_in_another_order() {
-        let mut file = tempfile::tempfile().unwrap();
-        file.write_all(b"cls__image").unwrap();
-        let raw = Raw::scattered(Arc::new(file), &[(5, 5), (0, 3)]);
+        let raw = Raw::scattered(StoredFile::of(b"cls__image"), &[(5, 5), (0, 3)]);
         assert_eq!(&*raw.field(0).all().unwrap(), b"image");
         assert_eq!(&*raw.field(1).all().unwrap(), b"cls");
         assert_eq!(raw.ends(), [5, 8]);
@@ -322,9 +302,7 @@ mod tests {
 
     #[test]
     fn every_read_from_a_file_is_charged_to_storage() {
-        let mut file = tempfile::tempfile().unwrap();
-        file.write_all(b"0123456789").unwrap();
-        let far = Raw::stored(Arc::new(file), 0, 10);
+        let far = Raw::stored(StoredFile::of(b"0123456789"), 0, 10);
         let near = far.in_memory().unwrap();
         let charged = |read: &dyn Fn()| {
             spent::noted();

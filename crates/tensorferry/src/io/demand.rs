@@ -1,10 +1,9 @@
-//! Whether somebody in this process waits for a disk just now.
+//! Whether somebody waits for a disk just now.
 //!
-//! Not all reads go through an engine: small files of a dataset are read by the threads that decode them.
-//! So whoever reads for somebody who waits says so ([`Demand::during`]), and engines let work that nobody is
-//! in a hurry for step aside. A read that the page cache answers waits for no disk: it is told by its time.
+//! What callers read themselves and what the driver reads for them is told here, and the
+//! [schedule](super::schedule) asks. A read that the page cache answers waits for no disk: it is told by its
+//! time.
 
-use std::sync::LazyLock;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
@@ -15,39 +14,34 @@ const HELD: Duration = Duration::from_millis(100);
 const CALL: Duration = Duration::from_micros(60);
 const CACHE_BYTES_PER_SECOND: f64 = 1e9;
 
-/// Waits for disks, of a whole process.
-pub struct Demand {
-    since: LazyLock<Instant>,
+/// Waits for disks, of all users of an engine.
+pub(super) struct Demand {
+    since: Instant,
     /// When a wait has ended last, in nanoseconds from then on; 0 before the first.
     latest: AtomicU64,
+    /// Nanoseconds in which somebody waited; whoever waited beside somebody else counts once.
+    waited: AtomicU64,
 }
 
 impl Demand {
-    /// That of this process.
-    pub fn of_process() -> &'static Self {
-        static DEMAND: Demand = Demand::new();
-        &DEMAND
-    }
-
-    const fn new() -> Self {
-        Self { since: LazyLock::new(Instant::now), latest: AtomicU64::new(0) }
-    }
-
-    /// Does a read of about so many bytes that somebody waits for.
-    pub fn during<T>(&self, bytes: u64, read: impl FnOnce() -> T) -> T {
-        let began = Instant::now();
-        let done = read();
-        let now = Instant::now();
-        self.ended(bytes, now - began, now);
-        done
+    pub(super) fn new() -> Self {
+        let [latest, waited] = [const { AtomicU64::new(0) }; 2];
+        Self { since: Instant::now(), latest, waited }
     }
 
     /// A read for somebody who waits has ended.
     pub(super) fn ended(&self, bytes: u64, took: Duration, now: Instant) {
-        let from_cache = CALL + Duration::from_secs_f64(bytes as f64 / CACHE_BYTES_PER_SECOND);
-        if took > from_cache {
-            self.latest.store(self.nanos(now).max(1), Relaxed);
+        if is_from_disk(bytes, took) {
+            let ended = self.nanos(now).max(1);
+            let before = self.latest.fetch_max(ended, Relaxed);
+            let alone = ended.saturating_sub(before).min(took.as_nanos() as u64);
+            self.waited.fetch_add(alone, Relaxed);
         }
+    }
+
+    /// For how long somebody has waited so far.
+    pub(super) fn waited(&self) -> Duration {
+        Duration::from_nanos(self.waited.load(Relaxed))
     }
 
     /// Whether somebody waits, or did so a moment ago.
@@ -57,8 +51,13 @@ impl Demand {
     }
 
     fn nanos(&self, now: Instant) -> u64 {
-        now.saturating_duration_since(*self.since).as_nanos() as u64
+        now.saturating_duration_since(self.since).as_nanos() as u64
     }
+}
+
+/// Whether a read of so many bytes that took so long waited for a disk.
+fn is_from_disk(bytes: u64, took: Duration) -> bool {
+    took > CALL + Duration::from_secs_f64(bytes as f64 / CACHE_BYTES_PER_SECOND)
 }
 
 #[cfg(test)]
@@ -71,7 +70,7 @@ mod tests {
     #[test]
     fn a_read_from_the_disk_is_seen_for_a_while_and_one_from_the_cache_is_not() {
         let demand = Demand::new();
-        let start = *demand.since + MILLISECOND;
+        let start = demand.since + MILLISECOND;
         assert!(!demand.is_there(start), "nobody has read yet");
         demand.ended(150_000, Duration::from_micros(80), start);
         demand.ended(64 << 20, 20 * MILLISECOND, start);
@@ -82,7 +81,14 @@ mod tests {
     }
 
     #[test]
-    fn what_was_read_is_handed_on() {
-        assert_eq!(Demand::new().during(1, || 7), 7);
+    fn waits_side_by_side_count_once() {
+        let demand = Demand::new();
+        let at = |millis: u32| demand.since + millis * MILLISECOND;
+        for (took, ended) in [(4, 10), (4, 12), (1, 12), (5, 30)] {
+            demand.ended(1, took * MILLISECOND, at(ended));
+        }
+        assert_eq!(demand.waited(), 11 * MILLISECOND);
+        demand.ended(1, Duration::from_micros(10), at(40));
+        assert_eq!(demand.waited(), 11 * MILLISECOND, "that was no wait");
     }
 }

@@ -2,10 +2,12 @@
 
 use std::sync::Arc;
 use std::thread::ThreadId;
+use std::time::{Duration, Instant};
 
 use super::backend::Waker;
+use super::demand::Demand;
 use super::inbox::{Delivery, Inbox};
-use super::meter::Meter;
+use super::meter::{Meter, Verb};
 use super::operation::Operation;
 use super::priority::Priority;
 use crate::error::{Error, Kind, Result};
@@ -14,6 +16,8 @@ use crate::memory::process_id;
 pub(super) struct Door {
     pub engine: u64,
     pub meter: Meter,
+    /// Whether somebody waits for a disk.
+    pub demand: Demand,
     /// The process the driver lives in: a forked child has the door, but nobody behind it.
     process: u32,
     driver: ThreadId,
@@ -36,12 +40,17 @@ impl Door {
         meter: Meter,
     ) -> Self {
         let (process, driver) = (process_id(), std::thread::current().id());
-        Self { engine, meter, process, driver, inbox: Inbox::new(operations_max), waker }
+        let (demand, inbox) = (Demand::new(), Inbox::new(operations_max));
+        Self { engine, meter, demand, process, driver, inbox, waker }
     }
 
     /// Whether this is the process that opened the engine, and not a forked child.
     pub(super) fn is_at_home(&self) -> bool {
         self.process == process_id()
+    }
+
+    pub(super) fn check_home(&self) -> Result<()> {
+        if self.is_at_home() { Ok(()) } else { Err(forked()) }
     }
 
     /// Whether the caller is the driver itself: it must never wait for itself.
@@ -65,9 +74,7 @@ impl Door {
 
     /// Lets a caller carry out an operation of its own; waits while too many of its priority are open.
     pub(super) fn enter(&self, priority: Priority) -> Result<Visit<'_>> {
-        if !self.is_at_home() {
-            return Err(forked());
-        }
+        self.check_home()?;
         let lane = priority as usize;
         let entered = self.inbox.enter(lane, !self.is_driver());
         entered.map_err(|why| Error::new(Kind::Closed, why))?;
@@ -78,6 +85,34 @@ impl Door {
     pub(super) fn refuse(&self, mut operation: Operation, error: Error) {
         operation.fail(error);
         operation.finish(&self.meter);
+    }
+
+    /// A caller has moved `bytes` itself, or failed.
+    pub(super) fn done_here(
+        &self,
+        verb: Verb,
+        priority: Priority,
+        (began, ended): (Instant, Instant),
+        bytes: Option<usize>,
+    ) {
+        let (took, bytes) = (ended - began, bytes.map(|bytes| bytes as u64));
+        if let (Verb::Read, Some(bytes)) = (verb, bytes) {
+            self.somebody_read(priority, bytes, took, ended);
+        }
+        self.meter.done(verb, priority, took, bytes);
+    }
+
+    /// A read has ended: whoever waited for it may have waited for a disk.
+    pub(super) fn somebody_read(
+        &self,
+        priority: Priority,
+        bytes: u64,
+        took: Duration,
+        now: Instant,
+    ) {
+        if priority < Priority::Offload {
+            self.demand.ended(bytes, took, now);
+        }
     }
 
     /// A file is gone.

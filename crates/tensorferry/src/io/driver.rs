@@ -20,29 +20,27 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use slab::Slab;
 
 use super::backend::{Backend, Ended, Patience, Transfer, Waker};
 use super::config::STAGING;
-use super::demand::Demand;
 use super::door::{Door, Message};
 use super::faulty::Faulty;
 use super::file::{File, Home, Open};
 use super::flight::Flight;
-use super::here::{CarryOut, Here};
+use super::here::{Call, CarryOut, Here};
 use super::memory::{Directory, Memory};
-use super::meter::Meter;
-use super::operation::{Job, Move, Operation};
-use super::pace::{self, Pace};
+use super::meter::{Meter, Verb};
+use super::operation::{self, Job, Move, Operation};
 use super::pending::{Failed, Pending, promise};
 use super::piece::Flow;
 use super::priority::Priority;
 use super::ring::Ring;
 use super::schedule::{Limits, Schedule};
 use super::threads::Threads;
-use super::{Config, Engine, Facts, memory, threads};
+use super::{Borrowed, Config, Engine, Facts, memory, threads};
 use crate::error::{Error, Kind, Result};
 use crate::memory::{Block, Pool};
 use crate::sync::{Mutex, lock};
@@ -57,6 +55,8 @@ struct Opened {
 /// An engine that drives a backend; see the [module](self).
 struct Driven {
     door: Arc<Door>,
+    /// What its files know of it.
+    home: Home,
     here: Here,
     directory: Option<Directory>,
     facts: Facts,
@@ -92,7 +92,8 @@ impl Driven {
         let thread = thread.map_err(|error| Error::from_io(error, "can't start the I/O thread"))?;
         let stopped = || Error::new(Kind::Internal, "the I/O thread stopped while it started");
         let (door, facts) = receiver.recv().map_err(|_| stopped())??;
-        Ok(Self { door, here, directory, facts, thread: Mutex::new(Some(thread)) })
+        let home = home(&door);
+        Ok(Self { door, home, here, directory, facts, thread: Mutex::new(Some(thread)) })
     }
 
     /// Hands an operation to the driver.
@@ -113,11 +114,28 @@ impl Driven {
 
     /// An operation on a file of this engine; others are refused.
     fn own(&self, operation: Operation) -> Option<Operation> {
-        if operation.file.engine() == self.door.engine {
-            return Some(operation);
+        match self.foreign(&operation.file) {
+            None => return Some(operation),
+            Some(error) => self.door.refuse(operation, error),
         }
-        self.door.refuse(operation, Error::invalid("the file was opened by another engine"));
         None
+    }
+
+    /// Why a file can't be used here.
+    fn foreign(&self, file: &File) -> Option<Error> {
+        let is_foreign = file.engine() != self.door.engine;
+        is_foreign.then(|| Error::invalid("the file was opened by another engine"))
+    }
+
+    /// Moves bytes of borrowed memory.
+    fn call(&self, call: Call<'_, '_>) -> Result<usize> {
+        let (file, flow) = (call.file, call.memory.flow());
+        let refused = refusal(file, flow, call.offset, call.memory.wanted());
+        if let Some(error) = refused.or_else(|| self.foreign(file)) {
+            return Err(error);
+        }
+        self.door.check_home()?;
+        self.here.carry_out(call, &self.door.meter)
     }
 
     fn move_bytes(
@@ -130,7 +148,7 @@ impl Driven {
         submit: fn(&Self, Operation),
     ) -> Pending<Block> {
         let (promise, pending) = promise();
-        let refused = refusal(file, flow, offset, &block);
+        let refused = refusal(file, flow, offset, block.len()).or_else(|| fixed(flow, &block));
         let job = Move::new(flow, offset, block, promise);
         let is_empty = job.len == 0;
         let operation = Operation::new(file.clone(), priority, Job::Move(job));
@@ -144,16 +162,13 @@ impl Driven {
 }
 
 /// Why a move can't even be tried.
-fn refusal(file: &File, flow: Flow, offset: u64, block: &Block) -> Option<Error> {
-    let end = offset.checked_add(block.len() as u64);
+fn refusal(file: &File, flow: Flow, offset: u64, len: usize) -> Option<Error> {
+    let end = offset.checked_add(len as u64);
     if end.is_none_or(|end| end > i64::MAX as u64) {
-        let message = format!("{} bytes at offset {offset} are beyond any file", block.len());
+        let message = format!("{len} bytes at offset {offset} are beyond any file");
         return Some(Error::invalid(message));
     }
     match flow {
-        Flow::Read if !block.is_writable() => {
-            Some(Error::invalid("can't read into memory that must not be written to"))
-        }
         Flow::Write if !file.is_writable() => {
             Some(Error::invalid("can't write to a file that was opened for reading"))
         }
@@ -162,18 +177,28 @@ fn refusal(file: &File, flow: Flow, offset: u64, block: &Block) -> Option<Error>
     }
 }
 
+/// Why a block can't be read into.
+fn fixed(flow: Flow, block: &Block) -> Option<Error> {
+    let is_fixed = flow == Flow::Read && !block.is_writable();
+    is_fixed.then(|| Error::invalid("can't read into memory that must not be written to"))
+}
+
+/// What the files of an engine know of it.
+fn home(door: &Arc<Door>) -> Home {
+    let (engine, door) = (door.engine, Arc::downgrade(door));
+    let on_close = Arc::new(move |file| {
+        if let Some(door) = door.upgrade() {
+            door.file_closed(file);
+        }
+    });
+    Home { engine, on_close }
+}
+
 impl Engine for Driven {
     fn open(&self, path: &Path, how: Open) -> Result<File> {
-        let door = Arc::downgrade(&self.door);
-        let on_close = Arc::new(move |file| {
-            if let Some(door) = door.upgrade() {
-                door.file_closed(file);
-            }
-        });
-        let home = Home { engine: self.door.engine, on_close };
         match &self.directory {
-            Some(directory) => directory.open(path, how.mode, home),
-            None => File::open(path, how, home),
+            Some(directory) => directory.open(path, how.mode, &self.home),
+            None => File::open(path, how, &self.home),
         }
     }
 
@@ -193,6 +218,21 @@ impl Engine for Driven {
     fn write_here(&self, file: &File, offset: u64, from: Block) -> Result<Block, Failed> {
         let waiting = Priority::Waiting;
         self.move_bytes(file, Flow::Write, offset, from, waiting, Self::run_here).wait()
+    }
+
+    fn move_here(
+        &self,
+        file: &File,
+        offset: u64,
+        memory: Borrowed<'_, '_>,
+        priority: Priority,
+    ) -> Result<usize> {
+        let (verb, extent) = (Verb::of(memory.flow()), Some((offset, memory.wanted())));
+        let (began, _span) = (Instant::now(), operation::span(verb, file, priority, extent));
+        let moved = self.call(Call { file, offset, memory });
+        let now = Instant::now();
+        self.door.done_here(verb, priority, (began, now), moved.as_ref().ok().copied());
+        moved.map_err(|error| error.with("file", file.path().display()))
     }
 
     fn sync(&self, file: &File, priority: Priority) -> Pending<()> {
@@ -243,9 +283,6 @@ struct Driver {
     syncs: HashMap<u64, VecDeque<usize>>,
     staging: Pool,
     piece_bytes: usize,
-    /// Of what nobody is in a hurry for, and how long that has to wait now.
-    pace: Pace,
-    pause: Option<Duration>,
     began: Instant,
     /// Operations done since the door was last told, by priority.
     finished: [usize; 4],
@@ -263,8 +300,6 @@ impl Driver {
             backend,
             staging,
             piece_bytes: config.piece_bytes,
-            pace: Pace::default(),
-            pause: None,
             began: Instant::now(),
             finished: [0; 4],
         }
@@ -275,7 +310,7 @@ impl Driver {
         while self.take_in() {
             self.start_pieces();
             let may_sleep = self.finished == [0; 4] && self.door.fall_asleep();
-            let patience = match self.pause.take() {
+            let patience = match self.schedule.pause() {
                 _ if !may_sleep => Patience::None,
                 Some(pause) => Patience::AtMost(pause),
                 None => Patience::Unlimited,
@@ -313,19 +348,9 @@ impl Driver {
 
     fn start_pieces(&mut self) {
         let mut held = [false; 4];
-        let somebody_waits = Demand::of_process().is_there(Instant::now());
+        self.look();
         while let Some((priority, key)) = self.schedule.next(held) {
-            let mut piece_bytes = self.piece_bytes;
-            if priority == Priority::Background {
-                self.pause = self.pace.pause(self.began.elapsed(), somebody_waits);
-                if self.pause.is_some() {
-                    held[priority as usize] = true;
-                    continue;
-                }
-                if self.pace.steps_aside(somebody_waits) {
-                    piece_bytes = piece_bytes.min(pace::PIECE_BYTES);
-                }
-            }
+            let piece_bytes = self.schedule.piece_max(priority, self.piece_bytes);
             let operation = &mut self.operations[key];
             if operation.is_pointless() {
                 operation.fail(Error::new(Kind::Closed, "nobody waits for this read any more"));
@@ -342,6 +367,13 @@ impl Driver {
                 held[priority as usize] = true;
             }
         }
+    }
+
+    /// Tells the schedule what it can't see.
+    fn look(&mut self) {
+        let now = Instant::now();
+        let demand = &self.door.demand;
+        self.schedule.tell(now - self.began, demand.is_there(now), demand.waited());
     }
 
     /// Whether the operation may start now: a sync stands behind another one of its file, and fails
@@ -368,24 +400,20 @@ impl Driver {
         operation.in_flight += 1;
         operation.queued = operation.has_more();
         self.schedule.started(priority, flight.scheduled, !operation.queued);
-        if priority == Priority::Background {
-            let somebody_waits = Demand::of_process().is_there(Instant::now());
-            self.pace.started(self.began.elapsed(), flight.scheduled, somebody_waits);
-        }
         transfer.token = self.flights.insert(flight);
         self.backend.start(transfer);
     }
 
     fn land(&mut self, ended: Ended) {
+        self.look();
         let flight = self.flights.remove(ended.transfer.token);
         let key = flight.operation;
         let operation = &mut self.operations[key];
         self.schedule.ended(operation.priority, flight.scheduled);
-        let (now, demand) = (Instant::now(), Demand::of_process());
-        if operation.priority == Priority::Background {
-            self.pace.ended(now - self.began, flight.scheduled, demand.is_there(now));
-        } else if operation.priority < Priority::Offload && operation.is_read() {
-            demand.ended(flight.scheduled, now - flight.began, now);
+        if operation.is_read() {
+            let now = Instant::now();
+            let took = now - flight.began;
+            self.door.somebody_read(operation.priority, flight.scheduled, took, now);
         }
         operation.in_flight -= 1;
         self.door.meter.landed(operation.settle(flight, ended));

@@ -9,7 +9,9 @@ use std::time::{Duration, Instant};
 use rustix::io::Errno;
 
 use super::backend::{Backend, Ended, Patience, Transfer, Work};
+use super::piece::Flow;
 use crate::error::Result;
+use crate::interrupt;
 use crate::memory::ALIGNMENT;
 use crate::sync::{Mutex, lock};
 
@@ -95,17 +97,31 @@ impl Fault {
         self
     }
 
-    fn concerns(&self, transfer: &Transfer) -> bool {
-        let covered = transfer.offset..transfer.offset + transfer.len as u64;
-        let kind = match transfer.work {
+    fn concerns(&self, request: Request) -> bool {
+        let covered = request.offset..request.offset + request.len as u64;
+        let torn = matches!(self.effect, Effect::Tear(byte) if !covered.contains(&byte));
+        (self.on == On::Any || self.on == request.on)
+            && self.touching.is_none_or(|byte| covered.contains(&byte))
+            && !torn
+    }
+}
+
+/// What a fault may happen to.
+#[derive(Clone, Copy)]
+struct Request {
+    on: On,
+    offset: u64,
+    len: usize,
+}
+
+impl Request {
+    fn of(transfer: &Transfer) -> Self {
+        let on = match transfer.work {
             Work::Read(_) => On::Read,
             Work::Write(_) => On::Write,
             Work::Sync => On::Sync,
         };
-        let torn = matches!(self.effect, Effect::Tear(byte) if !covered.contains(&byte));
-        (self.on == On::Any || self.on == kind)
-            && self.touching.is_none_or(|byte| covered.contains(&byte))
-            && !torn
+        Self { on, offset: transfer.offset, len: transfer.len }
     }
 }
 
@@ -139,12 +155,50 @@ impl Faults {
         lock(&self.0).injected
     }
 
-    fn decide(&self, transfer: &Transfer) -> Option<Effect> {
+    /// Does a call of the kernel's on the calling thread, with the faults that happen to it: `carry_out` is
+    /// told how many bytes may be moved at most. An error means that the caller was interrupted.
+    pub(super) fn around_call(
+        &self,
+        flow: Flow,
+        offset: u64,
+        len: usize,
+        carry_out: impl FnOnce(Option<usize>) -> Result<usize, Errno>,
+    ) -> Result<Result<usize, Errno>> {
+        let on = if flow == Flow::Read { On::Read } else { On::Write };
+        Ok(match self.decide(Request { on, offset, len }) {
+            None => carry_out(None),
+            Some(Effect::Fail(code)) => Err(Errno::from_raw_os_error(code)),
+            Some(Effect::Short(len)) => carry_out(Some(len)),
+            Some(Effect::Delay(time)) => {
+                self.delay(time)?;
+                carry_out(None)
+            }
+            Some(Effect::Tear(byte)) => {
+                let len = (byte - offset) as usize;
+                if len > 0 {
+                    let _ = carry_out(Some(len));
+                }
+                Err(Errno::IO)
+            }
+        })
+    }
+
+    /// Waits so long, or until all is calm.
+    fn delay(&self, time: Duration) -> Result<()> {
+        let (due, since) = (Instant::now() + time, lock(&self.0).calmed);
+        while Instant::now() < due && lock(&self.0).calmed == since {
+            interrupt::check()?;
+            std::thread::sleep(LOOK_EVERY.min(due.saturating_duration_since(Instant::now())));
+        }
+        Ok(())
+    }
+
+    fn decide(&self, request: Request) -> Option<Effect> {
         let script = &mut *lock(&self.0);
         if script.dead {
             return Some(Effect::Fail(libc::EIO));
         }
-        let effect = script.scripted(transfer).or_else(|| script.chaotic(transfer));
+        let effect = script.scripted(request).or_else(|| script.chaotic(request));
         script.injected += u64::from(effect.is_some());
         script.dead = matches!(effect, Some(Effect::Tear(_)));
         effect
@@ -152,8 +206,8 @@ impl Faults {
 }
 
 impl Script {
-    fn scripted(&mut self, transfer: &Transfer) -> Option<Effect> {
-        for fault in self.faults.iter_mut().filter(|fault| fault.concerns(transfer)) {
+    fn scripted(&mut self, request: Request) -> Option<Effect> {
+        for fault in self.faults.iter_mut().filter(|fault| fault.concerns(request)) {
             if fault.skip > 0 {
                 fault.skip -= 1;
             } else if fault.times > 0 {
@@ -164,7 +218,7 @@ impl Script {
         None
     }
 
-    fn chaotic(&mut self, transfer: &Transfer) -> Option<Effect> {
+    fn chaotic(&mut self, request: Request) -> Option<Effect> {
         let state = self.chaos.as_mut()?;
         // Xorshift: the faults of a seed are the same on every run.
         *state ^= *state << 13;
@@ -174,8 +228,8 @@ impl Script {
         match random % 8 {
             0 => Some(Effect::Fail(libc::EINTR)),
             1 => Some(Effect::Fail(libc::EAGAIN)),
-            2..=4 if transfer.len > 1 => {
-                Some(Effect::Short(1 + (random >> 8) as usize % (transfer.len - 1)))
+            2..=4 if request.len > 1 => {
+                Some(Effect::Short(1 + (random >> 8) as usize % (request.len - 1)))
             }
             _ => None,
         }
@@ -235,7 +289,7 @@ impl Backend for Faulty {
     }
 
     fn start(&mut self, transfer: Transfer) {
-        match self.faults.decide(&transfer) {
+        match self.faults.decide(Request::of(&transfer)) {
             None => self.inner.start(transfer),
             Some(Effect::Fail(code)) => self.fail(transfer, Errno::from_raw_os_error(code)),
             Some(Effect::Short(len)) => self.start_shortened(transfer, len),

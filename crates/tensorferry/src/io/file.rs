@@ -38,6 +38,10 @@ pub struct Open {
 pub enum Mode {
     /// An existing file, only read.
     Read,
+    /// An existing file that is read in a few calls and closed, as one of many small ones: nobody looks
+    /// what it is before it is opened, and the driver keeps nothing for it. A pipe is not waited for, and
+    /// is empty.
+    Once,
     /// An existing file, read and written.
     Update,
     /// Read and written; made when it does not exist, its content kept when it does.
@@ -70,22 +74,29 @@ pub struct File(Arc<Inner>);
 struct Inner {
     id: u64,
     path: PathBuf,
-    writable: bool,
+    mode: Mode,
     storage: Storage,
     /// Set by a failed sync: the kernel has dropped dirty pages and reports it only once, so
     /// nothing that this file says later can be believed.
     poisoned: AtomicBool,
     /// Set once the driver gets work with it: only then it may hold something for it.
     driven: AtomicBool,
-    home: Home,
+    /// The number of the engine that opened it.
+    engine: u64,
+    /// Told when the file is gone; nobody for one that is read once.
+    on_close: Option<OnClose>,
 }
 
 /// The engine a file was opened by: it may hold something for the file until the file is gone.
-#[derive(Clone)]
 pub(super) struct Home {
     pub engine: u64,
-    pub on_close: Arc<dyn Fn(u64) + Send + Sync>,
+    pub on_close: OnClose,
 }
+
+type OnClose = Arc<dyn Fn(u64) + Send + Sync>;
+
+/// The number of every file that is read once.
+const ONCE: u64 = 0;
 
 enum Storage {
     Disk { buffered: OwnedFd, direct: Option<Direct> },
@@ -110,15 +121,16 @@ pub(super) struct Geometry {
 }
 
 impl File {
-    pub(super) fn open(path: &Path, how: Open, home: Home) -> Result<Self> {
+    pub(super) fn open(path: &Path, how: Open, home: &Home) -> Result<Self> {
         let failed =
             |errno| Error::from_errno(errno, "can't open file").with("file", path.display());
-        if how.mode != Mode::Unnamed {
+        if !matches!(how.mode, Mode::Once | Mode::Unnamed) {
             refuse_what_is_no_file(path)?;
         }
         let flags = OFlags::CLOEXEC
             | match how.mode {
                 Mode::Read => OFlags::RDONLY,
+                Mode::Once => OFlags::RDONLY | OFlags::NONBLOCK,
                 Mode::Update => OFlags::RDWR,
                 Mode::Create => OFlags::RDWR | OFlags::CREATE,
                 Mode::Replace => OFlags::RDWR | OFlags::CREATE | OFlags::TRUNC,
@@ -133,24 +145,29 @@ impl File {
         let buffered = buffered.map_err(failed)?;
         let direct = if how.direct { Direct::reopen(&buffered, how.mode) } else { None };
         let storage = Storage::Disk { buffered, direct };
-        Ok(Self::new(path, how.mode != Mode::Read, storage, home))
+        Ok(Self::new(path, how.mode, storage, home))
     }
 
     /// A file that lives in memory.
     pub(super) fn in_memory(
         path: &Path,
-        writable: bool,
+        mode: Mode,
         content: Arc<Mutex<Vec<u8>>>,
-        home: Home,
+        home: &Home,
     ) -> Self {
-        Self::new(path, writable, Storage::Memory(content), home)
+        Self::new(path, mode, Storage::Memory(content), home)
     }
 
-    fn new(path: &Path, writable: bool, storage: Storage, home: Home) -> Self {
-        static NEXT_ID: AtomicU64 = AtomicU64::new(0);
-        let id = NEXT_ID.fetch_add(1, Ordering::Relaxed);
+    fn new(path: &Path, mode: Mode, storage: Storage, home: &Home) -> Self {
+        static NEXT_ID: AtomicU64 = AtomicU64::new(ONCE + 1);
+        let is_kept = mode != Mode::Once;
+        // What threads share, they wait for: one of many small files takes no part in it.
+        let id = if is_kept { NEXT_ID.fetch_add(1, Ordering::Relaxed) } else { ONCE };
+        let on_close = is_kept.then(|| Arc::clone(&home.on_close));
+        let engine = home.engine;
         let [poisoned, driven] = [const { AtomicBool::new(false) }; 2];
-        Self(Arc::new(Inner { id, path: path.into(), writable, storage, poisoned, driven, home }))
+        let path = path.into();
+        Self(Arc::new(Inner { id, path, mode, storage, poisoned, driven, engine, on_close }))
     }
 
     /// The path it was opened by.
@@ -167,10 +184,16 @@ impl File {
     pub fn len(&self) -> Result<u64> {
         match &self.0.storage {
             Storage::Memory(content) => Ok(lock(content).len() as u64),
-            Storage::Disk { buffered, .. } => rustix::fs::fstat(buffered)
-                .map(|stat| stat.st_size as u64)
-                .map_err(|errno| self.error(errno, "can't get the length of file")),
+            Storage::Disk { buffered, .. } => {
+                len_of(buffered).map_err(|errno| self.error(errno, "can't get the length of file"))
+            }
         }
+    }
+
+    /// Bytes that its file system has left for others than root; `None` where nobody knows.
+    pub fn free_bytes(&self) -> Option<u64> {
+        let room = rustix::fs::fstatvfs(self.descriptor(false)?).ok()?;
+        Some(room.f_bavail * room.f_frsize)
     }
 
     /// Whether there is no byte in the file now.
@@ -219,11 +242,11 @@ impl File {
 
     /// The number of the engine that opened it.
     pub(super) fn engine(&self) -> u64 {
-        self.0.home.engine
+        self.0.engine
     }
 
     pub(super) fn is_writable(&self) -> bool {
-        self.0.writable
+        !matches!(self.0.mode, Mode::Read | Mode::Once)
     }
 
     /// What direct transfers must be multiples of; `None` when there are none.
@@ -262,6 +285,11 @@ impl File {
         }
     }
 
+    /// Whether it is one of many, and the driver keeps nothing for it.
+    pub(super) fn is_read_once(&self) -> bool {
+        self.0.mode == Mode::Once
+    }
+
     /// The driver gets work with it.
     pub(super) fn drive(&self) {
         self.0.driven.store(true, Ordering::Relaxed);
@@ -282,6 +310,14 @@ impl File {
 
     fn error(&self, errno: Errno, message: &str) -> Error {
         Error::from_errno(errno, message).with("file", self.path().display())
+    }
+}
+
+fn len_of(file: &OwnedFd) -> Result<u64, Errno> {
+    let stat = rustix::fs::fstat(file)?;
+    match FileType::from_raw_mode(stat.st_mode) {
+        FileType::Directory => Err(Errno::ISDIR),
+        _ => Ok(stat.st_size as u64),
     }
 }
 
@@ -313,7 +349,8 @@ impl Direct {
     /// have come to mean another file in between. `None` where any step of it is refused.
     fn reopen(file: &OwnedFd, mode: Mode) -> Option<Self> {
         use std::os::fd::AsRawFd;
-        let access = if mode == Mode::Read { OFlags::RDONLY } else { OFlags::RDWR };
+        let is_read = matches!(mode, Mode::Read | Mode::Once);
+        let access = if is_read { OFlags::RDONLY } else { OFlags::RDWR };
         let flags = access | OFlags::CLOEXEC | OFlags::DIRECT;
         let again = format!("/proc/self/fd/{}", file.as_raw_fd());
         let descriptor = rustix::fs::openat(CWD, again, flags, Permissions::empty()).ok()?;
@@ -339,8 +376,8 @@ impl Geometry {
 
 impl Drop for Inner {
     fn drop(&mut self) {
-        if *self.driven.get_mut() {
-            (self.home.on_close)(self.id);
+        if let (true, Some(on_close)) = (*self.driven.get_mut(), &self.on_close) {
+            on_close(self.id);
         }
     }
 }

@@ -8,16 +8,22 @@
 //! faults from the same script; its pieces go one after another. What it goes past is the schedule: a caller
 //! has one piece under way, however busy the disk is. So this is for few bytes. Who has many lets the driver
 //! share the disk.
+//!
+//! Memory may also be only [borrowed](super::borrowed): then a call reads straight into it, by the same rules
+//! of continuing, retrying and counting, and with the same faults.
 
 use rustix::io::Errno;
 
 use super::Config;
 use super::backend::{Backend, Ended, Patience, Transfer};
+use super::borrowed::Borrowed;
 use super::config::STAGING;
 use super::faulty::{Faults, Faulty};
+use super::file::File;
 use super::meter::Meter;
-use super::operation::Operation;
-use crate::error::Result;
+use super::operation::{Landing, Operation, RETRIES_MAX, describe, is_passing};
+use super::piece::Flow;
+use crate::error::{Error, Kind, Result};
 use crate::interrupt;
 use crate::memory::Pool;
 
@@ -27,6 +33,13 @@ const PIECES: usize = 4;
 
 /// Buffers for what is not aligned; callers take turns. Memory only once they are used.
 const STAGING_BUFFERS: usize = 2;
+
+/// Bytes that a caller moves between a file and memory that it keeps.
+pub(super) struct Call<'a, 'b> {
+    pub file: &'a File,
+    pub offset: u64,
+    pub memory: Borrowed<'a, 'b>,
+}
 
 /// How a thread moves the bytes of a transfer by itself.
 pub(super) type CarryOut = fn(&mut Transfer) -> Result<usize, Errno>;
@@ -81,6 +94,50 @@ impl Here {
             }
         }
         operation.finish(meter);
+    }
+
+    /// Moves bytes of borrowed memory, and says how many: fewer than are wanted only where the file ends.
+    pub(super) fn carry_out(&self, mut call: Call<'_, '_>, meter: &Meter) -> Result<usize> {
+        let (flow, wanted) = (call.memory.flow(), call.memory.wanted());
+        let (mut moved, mut retries) = (0, 0);
+        while call.memory.wanted() > 0 {
+            interrupt::check()?;
+            meter.buffered.add(1);
+            let result = self.attempt(&mut call, moved)?;
+            let may_pass = result.map_or_else(is_passing, |_| true);
+            match result {
+                Ok(0) if flow == Flow::Read => break,
+                Ok(some) if some > 0 => {
+                    (moved, retries) = (moved + some, 0);
+                    let is_short = call.memory.wanted() > 0;
+                    meter.landed(if is_short { Landing::Short } else { Landing::Whole });
+                }
+                _ if may_pass && retries < RETRIES_MAX => {
+                    retries += 1;
+                    meter.landed(Landing::Hindered);
+                }
+                Ok(_) => {
+                    let what = describe(flow, call.offset, wanted);
+                    return Err(Error::new(Kind::Io, format!("{what}: the device moves no bytes")));
+                }
+                Err(errno) => {
+                    let error = Error::from_errno(errno, describe(flow, call.offset, wanted));
+                    return Err(if may_pass { error.retryable(true) } else { error });
+                }
+            }
+        }
+        Ok(moved)
+    }
+
+    /// One call of the kernel's. An error means that the caller was interrupted.
+    fn attempt(&self, call: &mut Call<'_, '_>, moved: usize) -> Result<Result<usize, Errno>> {
+        let (offset, memory) = (call.offset + moved as u64, &mut call.memory);
+        let Some(faults) = &self.faults else {
+            return Ok(memory.carry_out(call.file, offset, None));
+        };
+        faults.around_call(memory.flow(), offset, memory.wanted(), |most| {
+            memory.carry_out(call.file, offset, most)
+        })
     }
 }
 

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use super::file::{File, Home, Open};
 use super::memory::{Directory, set_len};
-use super::{Engine, Facts, Failed, Pending, Priority};
+use super::{Borrowed, Engine, Facts, Failed, Pending, Priority};
 use crate::error::{Error, Kind, Result};
 use crate::memory::Block;
 use crate::sync::lock;
@@ -34,7 +34,8 @@ impl Immediate {
 
 impl Engine for Immediate {
     fn open(&self, path: &Path, how: Open) -> Result<File> {
-        self.files.open(path, how.mode, Home { engine: 0, on_close: Arc::new(|_| ()) })
+        let home = Home { engine: 0, on_close: Arc::new(|_| ()) };
+        self.files.open(path, how.mode, &home)
     }
 
     fn read(&self, file: &File, offset: u64, mut into: Block, _: Priority) -> Pending<Block> {
@@ -58,6 +59,16 @@ impl Engine for Immediate {
         content[start..end].copy_from_slice(&from);
         drop(content);
         Pending::ready(Ok(from))
+    }
+
+    fn move_here(
+        &self,
+        file: &File,
+        offset: u64,
+        mut memory: Borrowed<'_, '_>,
+        _: Priority,
+    ) -> Result<usize> {
+        Ok(memory.carry_out(file, offset, None).unwrap())
     }
 
     fn sync(&self, _: &File, _: Priority) -> Pending<()> {

@@ -19,14 +19,14 @@ const FILE_LEN_MAX: u64 = 1 << 40;
 pub(super) struct Directory(Mutex<HashMap<PathBuf, Arc<Mutex<Vec<u8>>>>>);
 
 impl Directory {
-    pub(super) fn open(&self, path: &Path, mode: Mode, home: Home) -> Result<File> {
+    pub(super) fn open(&self, path: &Path, mode: Mode, home: &Home) -> Result<File> {
         let mut files = lock(&self.0);
         let known = files.get(path).map(Arc::clone);
         let failed = |kind, why: &str| {
             Error::new(kind, "can't open file").with("file", path.display()).caused_by(why)
         };
         let content = match (mode, known) {
-            (Mode::Read | Mode::Update, None) => {
+            (Mode::Read | Mode::Once | Mode::Update, None) => {
                 return Err(failed(Kind::NotFound, "no such file in memory"));
             }
             (Mode::Unnamed, _) => Arc::default(),
@@ -38,7 +38,7 @@ impl Directory {
             (_, Some(content)) => content,
             (_, None) => Arc::clone(files.entry(path.into()).or_default()),
         };
-        Ok(File::in_memory(path, mode != Mode::Read, content, home))
+        Ok(File::in_memory(path, mode, content, home))
     }
 }
 
@@ -75,27 +75,41 @@ pub(super) fn set_len(content: &mut Vec<u8>, len: u64) -> Result<(), Errno> {
 
 /// Moves the bytes of a transfer, on the calling thread.
 pub(super) fn carry_out(transfer: &mut Transfer) -> Result<usize, Errno> {
-    let mut content = lock(transfer.file.content().ok_or(Errno::BADF)?);
-    let start = usize::try_from(transfer.offset).map_err(|_| Errno::FBIG)?;
+    let content = transfer.file.content().ok_or(Errno::BADF)?;
     match &mut transfer.work {
         Work::Sync => Ok(0),
         Work::Read(part) => {
-            let bytes = content.get(start..).unwrap_or_default();
-            let target = &mut part.as_mut().ok_or(Errno::FAULT)?[..transfer.len];
-            let len = target.len().min(bytes.len());
-            target[..len].copy_from_slice(&bytes[..len]);
-            Ok(len)
+            let target = part.as_mut().ok_or(Errno::FAULT)?;
+            copy_out(content, transfer.offset, &mut target[..transfer.len])
         }
-        Work::Write(part) => {
-            let part = &part[..transfer.len];
-            let end = start.checked_add(part.len()).ok_or(Errno::FBIG)?;
-            if content.len() < end {
-                set_len(&mut content, end as u64)?;
-            }
-            content[start..end].copy_from_slice(part);
-            Ok(part.len())
-        }
+        Work::Write(part) => write_at(content, transfer.offset, &part[..transfer.len]),
     }
+}
+
+/// Reads as `pread` does.
+pub(super) fn copy_out(
+    content: &Mutex<Vec<u8>>,
+    offset: u64,
+    into: &mut [u8],
+) -> Result<usize, Errno> {
+    let content = lock(content);
+    let start = usize::try_from(offset).map_err(|_| Errno::FBIG)?;
+    let bytes = content.get(start..).unwrap_or_default();
+    let len = into.len().min(bytes.len());
+    into[..len].copy_from_slice(&bytes[..len]);
+    Ok(len)
+}
+
+/// Writes as `pwrite` does.
+pub(super) fn write_at(content: &Mutex<Vec<u8>>, offset: u64, from: &[u8]) -> Result<usize, Errno> {
+    let mut content = lock(content);
+    let start = usize::try_from(offset).map_err(|_| Errno::FBIG)?;
+    let end = start.checked_add(from.len()).ok_or(Errno::FBIG)?;
+    if content.len() < end {
+        set_len(&mut content, end as u64)?;
+    }
+    content[start..end].copy_from_slice(from);
+    Ok(from.len())
 }
 
 impl Backend for Memory {

@@ -12,6 +12,7 @@
 use std::time::Duration;
 
 use super::operation::Landing;
+use super::piece::Flow;
 use super::priority::Priority;
 use crate::error::Result;
 use crate::metrics::{Counter, Histogram, Registry};
@@ -44,6 +45,13 @@ pub(super) enum Verb {
 
 impl Verb {
     const ALL: [Self; 3] = [Self::Read, Self::Write, Self::Sync];
+
+    pub(super) const fn of(flow: Flow) -> Self {
+        match flow {
+            Flow::Read => Self::Read,
+            Flow::Write => Self::Write,
+        }
+    }
 
     pub(super) const fn name(self) -> &'static str {
         match self {

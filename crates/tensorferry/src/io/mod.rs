@@ -12,14 +12,16 @@
 //! driver does once, for all backends, what is easy to get wrong: it cuts an operation of any size
 //! into pieces, finds a way for unaligned edges, bounds what is in flight, shares the disk by
 //! [`Priority`], continues short transfers, retries what passes, and keeps every buffer alive until
-//! the kernel is done with it. Few bytes that somebody stands still for need not go past it
-//! ([`Engine::read_here`]).
+//! the kernel is done with it. Few bytes that a caller waits for are moved on its own thread
+//! ([`Engine::read_here`]), also to memory that it keeps ([`Engine::move_here`]): with the same retries, faults
+//! and counters.
 //!
 //! Why not an asynchronous runtime? A path here has a handful of large operations under way and a
 //! thread that plans them; a handle that can be polled or waited for is all it needs, and no
 //! runtime decides for the user how the process looks.
 
 mod backend;
+mod borrowed;
 mod config;
 mod demand;
 mod door;
@@ -41,6 +43,7 @@ mod piece;
 mod priority;
 mod ring;
 mod schedule;
+mod shared;
 mod threads;
 
 use std::path::Path;
@@ -48,13 +51,14 @@ use std::sync::Arc;
 
 use serde::Serialize;
 
+pub use borrowed::Borrowed;
 pub use config::{Choice, Config};
-pub use demand::Demand;
 pub use faulty::{Effect, Fault, Faults, On};
 pub use file::{File, Mode, Open};
 pub(crate) use pending::promise;
 pub use pending::{Failed, Pending};
 pub use priority::Priority;
+pub use shared::Shared;
 
 use crate::error::Result;
 use crate::memory::Block;
@@ -85,6 +89,18 @@ pub trait Engine: Send + Sync {
     fn write_here(&self, file: &File, offset: u64, from: Block) -> Result<Block, Failed> {
         self.write(file, offset, from, Priority::Waiting).wait()
     }
+
+    /// Moves bytes between a file and memory that the caller keeps, on the calling thread and through the page
+    /// cache, and says how many: fewer than are wanted only where the file ends. So a small file is
+    /// read by one call of the kernel's, and a large one straight to where it belongs. An engine that stops
+    /// does not wait for it: the kernel has nothing of it but while the caller is here.
+    fn move_here(
+        &self,
+        file: &File,
+        offset: u64,
+        memory: Borrowed<'_, '_>,
+        priority: Priority,
+    ) -> Result<usize>;
 
     /// Makes every write to the file that was done before survive a power cut. Once it has failed,
     /// the file takes no more writes.

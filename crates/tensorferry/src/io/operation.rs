@@ -27,7 +27,7 @@ use crate::size::Size;
 use crate::trace;
 
 /// Passing errors in a row after which an operation fails.
-const RETRIES_MAX: usize = 100;
+pub(super) const RETRIES_MAX: usize = 100;
 
 pub(super) struct Operation {
     pub file: File,
@@ -82,15 +82,11 @@ pub(super) struct Piece {
 
 impl Operation {
     pub(super) fn new(file: File, priority: Priority, job: Job) -> Self {
-        let mut span = trace::operation("io", job.verb().name());
-        if trace::is_on() {
-            span.add("file", file.path().to_string_lossy().as_ref());
-            span.add("priority", priority.name());
-            if let Job::Move(job) = &job {
-                span.add("offset", job.offset);
-                span.add("bytes", job.len as u64);
-            }
-        }
+        let extent = match &job {
+            Job::Move(job) => Some((job.offset, job.len)),
+            Job::Sync { .. } => None,
+        };
+        let span = span(job.verb(), &file, priority, extent);
         let accepted = Instant::now();
         Self {
             file,
@@ -252,11 +248,29 @@ impl Operation {
     }
 }
 
+/// Seen in a trace until it is dropped.
+pub(super) fn span(
+    verb: Verb,
+    file: &File,
+    priority: Priority,
+    extent: Option<(u64, usize)>,
+) -> trace::Operation {
+    let mut span = trace::operation("io", verb.name());
+    if trace::is_on() {
+        span.add("file", file.path().to_string_lossy().as_ref());
+        span.add("priority", priority.name());
+        if let Some((offset, bytes)) = extent {
+            span.add("offset", offset);
+            span.add("bytes", bytes as u64);
+        }
+    }
+    span
+}
+
 impl Job {
     fn verb(&self) -> Verb {
         match self {
-            Self::Move(Move { flow: Flow::Read, .. }) => Verb::Read,
-            Self::Move(Move { flow: Flow::Write, .. }) => Verb::Write,
+            Self::Move(job) => Verb::of(job.flow),
             Self::Sync { .. } => Verb::Sync,
         }
     }
@@ -303,15 +317,18 @@ impl Move {
         }
     }
 
-    /// What was asked for, for an error's message.
-    pub(super) fn describe(&self) -> String {
-        let verb = if self.flow == Flow::Read { "read" } else { "write" };
-        format!("can't {verb} {} at offset {}", Size(self.len as u64), self.offset)
+    fn describe(&self) -> String {
+        describe(self.flow, self.offset, self.len)
     }
 }
 
+/// What was asked for, for an error's message.
+pub(super) fn describe(flow: Flow, offset: u64, len: usize) -> String {
+    format!("can't {} {} at offset {offset}", Verb::of(flow).name(), Size(len as u64))
+}
+
 /// Whether trying again at once can help.
-fn is_passing(errno: Errno) -> bool {
+pub(super) fn is_passing(errno: Errno) -> bool {
     errno == Errno::INTR || errno == Errno::AGAIN
 }
 

@@ -98,7 +98,8 @@ impl Ring {
     fn entry_of(&mut self, transfer: &Transfer) -> Result<squeue::Entry, Errno> {
         let fd = transfer.file.descriptor(transfer.direct).ok_or(Errno::BADF)?.as_raw_fd();
         let key = (transfer.file.id(), transfer.direct);
-        let slot = self.files.slot(&self.kernel, key, fd);
+        let kept = !transfer.file.is_read_once();
+        let slot = kept.then(|| self.files.slot(&self.kernel, key, fd)).flatten();
         /// Builds the same request for a registered file and for any other.
         macro_rules! request {
             ($opcode:ident($($argument:expr),*) $(.$setter:ident($value:expr))*) => {

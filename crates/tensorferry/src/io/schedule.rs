@@ -1,4 +1,4 @@
-//! Which operation's next piece starts now: a pure state machine without a clock.
+//! Which operation's next piece starts now: a pure state machine that is told what time it is.
 //!
 //! Each priority has a lane of operations that still have pieces to start. Lanes share the disk by
 //! *virtual time*: a lane's clock advances by the bytes it started divided by its weight, and the
@@ -12,9 +12,15 @@
 //! [`Priority::Waiting`] together fill at most three quarters of either: a consumer that stands still never queues behind a window full of background
 //! work. They are bounded by what *they* have in flight, not by what all have: otherwise consumers
 //! that keep the window full would starve them.
+//!
+//! Lanes share what the *disk* does only as far as it does one thing after the other. It has a queue of
+//! its own, in which a read stands behind every write that was started before; and most reads of a loader
+//! go past the lanes. So while somebody waits for the disk, background work is held to a [`Pace`].
 
 use std::collections::VecDeque;
+use std::time::Duration;
 
+use super::pace::{self, Pace};
 use super::priority::Priority;
 
 /// Bounds on what is in flight.
@@ -34,6 +40,16 @@ pub(super) struct Schedule {
     in_flight: Load,
     /// In all lanes but that of [`Priority::Waiting`].
     patient: Load,
+    /// Of background work while somebody waits for the disk.
+    pace: Pace,
+    moment: Moment,
+}
+
+/// What was told last.
+#[derive(Debug, Default)]
+struct Moment {
+    time: Duration,
+    somebody_waits: bool,
 }
 
 /// What is in flight.
@@ -65,7 +81,36 @@ impl Schedule {
             now: 0,
             in_flight: Load::default(),
             patient: Load::default(),
+            pace: Pace::default(),
+            moment: Moment::default(),
         }
+    }
+
+    /// Says what time it is, counted from any fixed moment, whether somebody waits for the disk, and for how
+    /// long somebody has waited so far.
+    pub(super) fn tell(&mut self, time: Duration, somebody_waits: bool, waited: Duration) {
+        self.pace.tell(time, somebody_waits, waited);
+        self.moment = Moment { time, somebody_waits };
+    }
+
+    /// How long background work that could start has to wait for its pace.
+    pub(super) fn pause(&self) -> Option<Duration> {
+        let has_work = !self.lanes[Priority::Background as usize].operations.is_empty();
+        let may_start = has_work && self.has_room() && self.patient_may();
+        may_start.then(|| self.pace_pause()).flatten()
+    }
+
+    /// The longest piece that may start in this lane, of usually so many bytes.
+    pub(super) fn piece_max(&self, priority: Priority, usual: usize) -> usize {
+        let aside = self.pace.steps_aside(self.moment.somebody_waits);
+        match priority {
+            Priority::Background if aside => usual.min(pace::PIECE_BYTES),
+            _ => usual,
+        }
+    }
+
+    fn pace_pause(&self) -> Option<Duration> {
+        self.pace.pause(self.moment.time, self.moment.somebody_waits)
     }
 
     /// An operation has work to start.
@@ -83,15 +128,15 @@ impl Schedule {
     /// The operation whose next piece should start, if anything may start now. Lanes that are `held`
     /// wait for something else than the schedule.
     pub(super) fn next(&self, held: [bool; 4]) -> Option<(Priority, usize)> {
-        let Limits { bytes_max, transfers_max } = self.limits;
-        if !self.in_flight.is_below(bytes_max, transfers_max) {
+        if !self.has_room() {
             return None;
         }
-        let patient_may = self.patient_may();
+        let (patient_may, is_paused) = (self.patient_may(), self.pace_pause().is_some());
         Priority::ALL
             .into_iter()
             .filter(|priority| *priority == Priority::Waiting || patient_may)
             .filter(|priority| !held[*priority as usize])
+            .filter(|priority| *priority != Priority::Background || !is_paused)
             .filter_map(|priority| {
                 let lane = &self.lanes[priority as usize];
                 lane.operations.front().map(|operation| (lane.clock, priority, *operation))
@@ -119,6 +164,9 @@ impl Schedule {
             load.bytes += bytes;
             load.transfers += 1;
         }
+        if priority == Priority::Background {
+            self.pace.started(self.moment.time, bytes, self.moment.somebody_waits);
+        }
     }
 
     /// The operation in front of this lane has nothing to start after all.
@@ -132,6 +180,15 @@ impl Schedule {
             load.bytes -= bytes;
             load.transfers -= 1;
         }
+        if priority == Priority::Background {
+            self.pace.ended(self.moment.time, bytes, self.moment.somebody_waits);
+        }
+    }
+
+    /// Whether anything may start at all.
+    fn has_room(&self) -> bool {
+        let Limits { bytes_max, transfers_max } = self.limits;
+        self.in_flight.is_below(bytes_max, transfers_max)
     }
 
     /// Whether lanes other than that of [`Priority::Waiting`] may start something.
@@ -210,6 +267,35 @@ mod tests {
         }
         schedule.enqueue(Priority::Waiting, 1);
         assert_eq!(schedule.next([false; 4]), Some((Priority::Waiting, 1)));
+    }
+
+    #[test]
+    fn background_work_steps_aside_while_somebody_waits_for_the_disk_and_no_other_does() {
+        let mut schedule = Schedule::new(LIMITS);
+        schedule.enqueue(Priority::Background, 0);
+        // So many bytes show how fast the disk is.
+        for moment in 1..=100 {
+            while let Some((priority, _)) = schedule.next([false; 4]) {
+                assert_eq!(schedule.piece_max(priority, MIB as usize), MIB as usize);
+                schedule.started(priority, MIB, false);
+            }
+            assert_eq!(schedule.pause(), None, "the window is full");
+            schedule.tell(Duration::from_millis(moment), false, Duration::ZERO);
+            schedule.ended(Priority::Background, MIB);
+        }
+        schedule.tell(Duration::from_millis(101), true, Duration::ZERO);
+        schedule.ended(Priority::Background, MIB);
+        assert!(schedule.next([false; 4]).is_none() && schedule.pause().is_some());
+        assert!(schedule.piece_max(Priority::Background, MIB as usize) < MIB as usize);
+        for (operation, priority) in Priority::ALL.into_iter().enumerate().take(3) {
+            schedule.enqueue(priority, operation);
+            assert_eq!(schedule.next([false; 4]), Some((priority, operation)));
+            assert_eq!(schedule.piece_max(priority, MIB as usize), MIB as usize);
+            schedule.dismiss(priority);
+        }
+        schedule.tell(Duration::from_millis(102), false, Duration::ZERO);
+        assert_eq!(schedule.next([false; 4]), Some((Priority::Background, 0)));
+        assert_eq!(schedule.pause(), None);
     }
 
     #[test]

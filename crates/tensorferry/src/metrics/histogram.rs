@@ -53,8 +53,13 @@ impl Buckets {
     }
 
     fn record(&self, raw: u64) {
-        self.min.fetch_min(raw, Relaxed);
-        self.max.fetch_max(raw, Relaxed);
+        // A look leaves the line to other threads, where a change takes it away from them.
+        if raw < self.min.load(Relaxed) {
+            self.min.fetch_min(raw, Relaxed);
+        }
+        if raw > self.max.load(Relaxed) {
+            self.max.fetch_max(raw, Relaxed);
+        }
         self.sum.fetch_add(raw, Relaxed);
         // Last, and released, so that whoever reads this count also sees it within min and max.
         self.counts[index_of(raw)].fetch_add(1, Release);

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 use tensorferry::io::{
-    Choice, Config, Effect, Engine, Fault, Faults, Mode, On, Open, Priority, open,
+    Choice, Config, Effect, Engine, Fault, Faults, File, Mode, On, Open, Priority, open,
 };
 use tensorferry::memory::{Block, Buffer, Foreign, Pool};
 use tensorferry::metrics::Registry;
@@ -32,7 +32,7 @@ impl Setting {
         self.directory.path().join(name)
     }
 
-    fn open(&self, name: &str, mode: Mode) -> tensorferry::io::File {
+    fn open(&self, name: &str, mode: Mode) -> File {
         let how = Open { mode, direct: self.direct };
         self.engine.open(&self.path(name), how).unwrap()
     }

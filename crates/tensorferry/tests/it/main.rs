@@ -6,6 +6,7 @@ mod checkpoint;
 mod codec;
 mod data;
 mod device;
+mod engine;
 mod fuzz;
 mod io;
 mod metrics;

@@ -13,6 +13,8 @@ use tensorferry::data::recipe::{Chain, Recipe, Scratch, for_suffix};
 use tensorferry::data::sample::{Alone, Field, Layout, Raw};
 use tensorferry::{Error, Result};
 
+use super::engine::file_of;
+
 /// The recipe for an ending and the text of a chain.
 fn recipe(suffix: &str, chain: &str) -> Box<dyn Recipe> {
     try_recipe(suffix, chain).unwrap()
@@ -47,12 +49,8 @@ fn array(recipe: &dyn Recipe, bytes: &[u8], chance: Chance) -> Result<(Layout, V
 
 /// The same bytes in a file.
 fn stored(bytes: &[u8]) -> Raw {
-    use std::io::Write;
-    let mut file = tempfile::tempfile().unwrap();
-    file.write_all(b"before").unwrap();
-    file.write_all(bytes).unwrap();
-    file.write_all(b"behind").unwrap();
-    Raw::stored(std::sync::Arc::new(file), 6, bytes.len() as u64)
+    let file = file_of(&[b"before", bytes, b"behind"].concat());
+    Raw::stored(file, 6, bytes.len() as u64)
 }
 
 fn floats(bytes: &[u8]) -> Vec<f32> {

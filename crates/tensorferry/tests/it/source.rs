@@ -14,10 +14,12 @@ use std::sync::Arc;
 use tensorferry::data::source::{Source, Spec, open};
 use tensorferry::{Error, Result};
 
+use super::engine::shared;
+
 /// Opens what a JSON text describes.
 fn opened(spec: &serde_json::Value) -> Result<Arc<dyn Source>> {
     let spec: Spec = serde_json::from_value(spec.clone()).unwrap();
-    open(&spec, &|_| ())
+    open(&spec, &shared(), &|_| ())
 }
 
 #[track_caller]

@@ -1,16 +1,14 @@
 //! Samples on an SSD: one file without a name, and who lies where in it.
 
 use std::collections::HashMap;
-use std::fs::File;
-use std::os::unix::fs::FileExt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 
-use rustix::fs::fstatvfs;
-
 use crate::codec::checksum::crc32c;
+use crate::data::StoredFile;
 use crate::data::sample::Raw;
 use crate::error::{Error, Result};
+use crate::io::Shared;
 use crate::memory::Arena;
 use crate::memory::arena::Span;
 use crate::plan::data::eviction::{Policy, Shelf, Use};
@@ -19,12 +17,11 @@ use crate::size::Size;
 /// Samples start at multiples of this, so that freed places fit others.
 const ALIGNMENT: u64 = 4096;
 
-/// Where the bytes are: a file, or in tests what stands for one.
-type Drawer = Arc<dyn FileExt + Send + Sync>;
-
 /// How much is kept on an SSD, and where.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone)]
 pub struct Config {
+    /// What reads and writes there.
+    pub engine: Shared,
     /// A directory there.
     pub directory: PathBuf,
     /// Bytes in it.
@@ -36,29 +33,14 @@ pub struct Config {
 
 /// The SSD's part of a cache. Its owner has the lock.
 pub struct Disk {
-    file: Drawer,
+    file: StoredFile,
     shelf: Shelf,
     arena: Arena,
     places: HashMap<u32, Place>,
-    room: Arc<Room>,
+    /// Free bytes of the file system that are left to others.
+    leave_bytes: u64,
     /// How far the file has grown: below, nothing is taken of the file system any more.
     grown: u64,
-}
-
-/// The file system, of whose free bytes some are left to others.
-#[derive(Default)]
-struct Room {
-    file: Option<File>,
-    leave_bytes: u64,
-}
-
-impl Room {
-    /// Whether so many bytes more may be taken.
-    fn has(&self, bytes: u64) -> bool {
-        let Some(file) = &self.file else { return true };
-        let free = fstatvfs(file).map_or(0, |room| room.f_bavail * room.f_frsize);
-        free >= self.leave_bytes.saturating_add(bytes)
-    }
 }
 
 struct Place {
@@ -81,15 +63,15 @@ pub struct Written {
 
 /// A place for a sample that is to be written.
 pub struct Writing {
-    file: Drawer,
+    file: StoredFile,
     offset: u64,
-    /// Where there must be room, if the file grows.
-    grows: Option<Arc<Room>>,
+    /// What must be free then, if the file grows.
+    leave_bytes: Option<u64>,
 }
 
 /// A sample that was found and is to be read.
 pub struct Reading {
-    file: Drawer,
+    file: StoredFile,
     offset: u64,
     bytes: u64,
     written: Written,
@@ -97,19 +79,16 @@ pub struct Reading {
 
 impl Disk {
     pub fn new(config: &Config, policy: Policy) -> Result<Self> {
-        let file = unnamed(&config.directory)?;
-        let limited = config.leave_bytes > 0;
-        let again = limited.then(|| file.try_clone()).transpose();
-        let again = again.map_err(|error| Error::from_io(error, "can't open the cache again"))?;
-        let room = Room { file: again, leave_bytes: config.leave_bytes };
-        Ok(Self { room: Arc::new(room), ..Self::over(Arc::new(file), config.bytes, policy)? })
-    }
-
-    pub fn over(file: Drawer, bytes: u64, policy: Policy) -> Result<Self> {
+        let Config { engine, directory, bytes, leave_bytes } = config;
+        let file = StoredFile::unnamed(engine.engine()?, directory).map_err(|error| {
+            let Some(errno) = error.errno() else { return error };
+            let message = "can't keep samples in the cache directory; give cache_dir= one that \
+                           exists and may be written to";
+            Error::from_errno(errno, message).with("directory", directory.display())
+        })?;
         let arena = Arena::new(Size(bytes.next_multiple_of(ALIGNMENT)), ALIGNMENT)?;
-        let shelf = Shelf::new(policy, bytes);
-        let (places, room) = (HashMap::new(), Arc::default());
-        Ok(Self { file, shelf, arena, places, room, grown: 0 })
+        let (shelf, places) = (Shelf::new(policy, *bytes), HashMap::new());
+        Ok(Self { file, shelf, arena, places, leave_bytes: *leave_bytes, grown: 0 })
     }
 
     pub fn used(&self) -> u64 {
@@ -121,7 +100,7 @@ impl Disk {
         let place = self.places.get_mut(&id).filter(|place| place.can_be_found())?;
         let written = place.written.clone()?;
         place.users += 1;
-        let (file, offset) = (Arc::clone(&self.file), place.span.offset());
+        let (file, offset) = (self.file.clone(), place.span.offset());
         Some(Reading { file, offset, bytes: place.bytes, written })
     }
 
@@ -158,10 +137,11 @@ impl Disk {
             self.shelf.remove(id);
             return None;
         };
-        let (file, offset) = (Arc::clone(&self.file), span.offset());
-        let grows = (offset + bytes > self.grown).then(|| Arc::clone(&self.room));
+        let (file, offset) = (self.file.clone(), span.offset());
+        let grows = offset + bytes > self.grown && self.leave_bytes > 0;
+        let leave_bytes = grows.then_some(self.leave_bytes);
         self.places.insert(id, Place { span, bytes, written: None, users: 1, gone: false });
-        Some(Writing { file, offset, grows })
+        Some(Writing { file, offset, leave_bytes })
     }
 
     /// A sample that a place was reserved for has been written, or could not be.
@@ -205,13 +185,18 @@ impl Place {
 impl Writing {
     /// Writes the sample, without any lock.
     pub fn write(self, raw: &Raw) -> Option<Written> {
-        if self.grows.is_some_and(|room| !room.has(raw.bytes())) {
+        if !self.has_room(raw.bytes()) {
             return None;
         }
         let raw = raw.in_memory().ok()?;
         let bytes = raw.as_memory()?;
-        self.file.write_all_at(bytes, self.offset).ok()?;
+        self.file.write(self.offset, bytes).ok()?;
         Some(Written { checksum: crc32c(bytes), ends: raw.ends().into() })
+    }
+
+    fn has_room(&self, bytes: u64) -> bool {
+        let Some(leave_bytes) = self.leave_bytes else { return true };
+        self.file.free_bytes().unwrap_or(0) >= leave_bytes.saturating_add(bytes)
     }
 }
 
@@ -219,23 +204,10 @@ impl Reading {
     /// The sample, unless it can't be read or has changed.
     pub fn read(self) -> Option<Raw> {
         let mut bytes = vec![0; self.bytes as usize];
-        self.file.read_exact_at(&mut bytes, self.offset).ok()?;
+        self.file.fill(self.offset, &mut bytes).ok()?;
         if crc32c(&bytes) != self.written.checksum {
             return None;
         }
         Raw::fields(bytes, self.written.ends.to_vec()).ok()
     }
-}
-
-/// A new file in `directory` that has no name: it is gone when the process is.
-fn unnamed(directory: &Path) -> Result<File> {
-    use rustix::fs::{Mode, OFlags, open};
-    let failed = |errno| {
-        let message = "can't keep samples in the cache directory; give cache_dir= one that exists \
-                       and may be written to";
-        Error::from_errno(errno, message).with("directory", directory.display())
-    };
-    let flags = OFlags::RDWR | OFlags::TMPFILE | OFlags::CLOEXEC;
-    let file = open(directory, flags, Mode::RUSR | Mode::WUSR).map_err(failed)?;
-    Ok(file.into())
 }

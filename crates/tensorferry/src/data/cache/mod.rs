@@ -274,17 +274,17 @@ impl Keeper for Mutex<Memory> {
 #[cfg(test)]
 #[cfg(not(loom))]
 mod tests {
-    use std::fs::File;
-    use std::io;
-    use std::os::unix::fs::FileExt;
+    use std::path::Path;
     use std::sync::atomic::{AtomicUsize, Ordering};
     use std::sync::{OnceLock, Weak};
 
     use super::*;
+    use crate::io::{self, Borrowed, Choice, Engine, Facts, File, Open, Pending, Priority, Shared};
+    use crate::memory::Block;
 
-    /// A file that no transfer reaches while a lock of the cache is held.
+    /// An engine that nobody calls while a lock of the cache is held.
     struct Watched {
-        file: File,
+        engine: Arc<dyn Engine>,
         cache: OnceLock<Weak<Cache>>,
         transfers: AtomicUsize,
     }
@@ -299,24 +299,57 @@ mod tests {
         }
     }
 
-    impl FileExt for Watched {
-        fn read_at(&self, into: &mut [u8], offset: u64) -> io::Result<usize> {
-            self.look();
-            self.file.read_at(into, offset)
+    impl Engine for Watched {
+        fn open(&self, path: &Path, how: Open) -> Result<File> {
+            self.engine.open(path, how)
         }
 
-        fn write_at(&self, from: &[u8], offset: u64) -> io::Result<usize> {
+        fn read(&self, file: &File, at: u64, into: Block, priority: Priority) -> Pending<Block> {
             self.look();
-            self.file.write_at(from, offset)
+            self.engine.read(file, at, into, priority)
+        }
+
+        fn write(&self, file: &File, at: u64, from: Block, priority: Priority) -> Pending<Block> {
+            self.look();
+            self.engine.write(file, at, from, priority)
+        }
+
+        fn move_here(
+            &self,
+            file: &File,
+            offset: u64,
+            memory: Borrowed<'_, '_>,
+            priority: Priority,
+        ) -> Result<usize> {
+            self.look();
+            self.engine.move_here(file, offset, memory, priority)
+        }
+
+        fn sync(&self, file: &File, priority: Priority) -> Pending<()> {
+            self.engine.sync(file, priority)
+        }
+
+        fn stop(&self) {
+            self.engine.stop();
+        }
+
+        fn facts(&self) -> &Facts {
+            self.engine.facts()
         }
     }
 
     #[test]
     fn no_lock_is_held_while_the_ssd_is_written_or_read() {
-        let file = tempfile::tempfile().unwrap();
+        let engine = io::open(&io::Config::of(Choice::Memory)).unwrap();
         let (cache, transfers) = (OnceLock::new(), AtomicUsize::new(0));
-        let watched = Arc::new(Watched { file, cache, transfers });
-        let disk = Disk::over(Arc::clone(&watched) as _, 1 << 20, Policy::Belady).unwrap();
+        let watched = Arc::new(Watched { engine, cache, transfers });
+        let config = DiskConfig {
+            engine: Shared::only(Arc::clone(&watched) as _),
+            directory: "cache".into(),
+            bytes: 1 << 20,
+            leave_bytes: 0,
+        };
+        let disk = Disk::new(&config, Policy::Belady).unwrap();
         let plain = Cache::new(2, &Config::default()).unwrap();
         let cache = Arc::new(Cache { disk: Some(Mutex::new(disk)), ..plain });
         watched.cache.set(Arc::downgrade(&cache)).unwrap();

@@ -154,9 +154,8 @@ fn guarded<T>(work: impl FnOnce() -> Result<T>) -> Result<T> {
 #[cfg(test)]
 #[cfg(not(loom))]
 mod tests {
-    use std::io::Write;
-
     use super::*;
+    use crate::data::StoredFile;
     use crate::data::sample::{Field, Place};
     use crate::data::source::Label;
 
@@ -209,9 +208,7 @@ mod tests {
 
     /// What preparing took when loading read the file, or did not.
     fn spent_on_preparing(reads: bool) -> Spent {
-        let mut file = tempfile::tempfile().unwrap();
-        file.write_all(b"0123456789").unwrap();
-        let raw = Raw::stored(Arc::new(file), 0, 10);
+        let raw = Raw::stored(StoredFile::of(b"0123456789"), 0, 10);
         let source = Arc::new(Stored { raw, reads, fields: vec![String::new()] });
         let work = Work::new(source, vec![Box::new(Reads)], Config::default()).unwrap();
         let now = Moment { epoch: 0, position: 0 };

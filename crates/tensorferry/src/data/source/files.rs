@@ -11,6 +11,7 @@ use super::store::{Located, Options, Store, Stores};
 use super::{Label, Source, pattern};
 use crate::data::sample::Raw;
 use crate::error::{Error, Kind, Result};
+use crate::io::Shared;
 
 /// What each file is labelled with.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -52,8 +53,13 @@ pub struct Files {
 
 impl Files {
     /// Takes a list as it stands, or whatever matches a pattern, in order.
-    pub fn open(paths: &Paths, labels: Option<Labels>, options: &Options) -> Result<Self> {
-        let mut stores = Stores::new(options);
+    pub fn open(
+        paths: &Paths,
+        labels: Option<Labels>,
+        engine: &Shared,
+        options: &Options,
+    ) -> Result<Self> {
+        let mut stores = Stores::new(engine, options);
         let found = match paths {
             Paths::List(paths) => listed(paths, &mut stores)?,
             Paths::Pattern(pattern) => matched(pattern, &mut stores)?,

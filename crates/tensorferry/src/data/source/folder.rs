@@ -19,6 +19,7 @@ use super::{Label, Source};
 use crate::data::recipe::PICTURES;
 use crate::data::sample::Raw;
 use crate::error::{Error, Kind, Result};
+use crate::io::Shared;
 
 /// Images in a directory for each class.
 pub struct Folder {
@@ -40,13 +41,13 @@ impl Folder {
     /// an image is an error unless `allow_empty`.
     pub fn open(
         root: &str,
-        extensions: Option<&[String]>,
-        allow_empty: bool,
+        (extensions, allow_empty): (Option<&[String]>, bool),
+        engine: &Shared,
         options: &Options,
     ) -> Result<Self> {
         let endings = Endings::of(extensions)?;
         let located = Located::of(root)?;
-        let mut stores = Stores::new(options);
+        let mut stores = Stores::new(engine, options);
         let store = stores.at(&located.root)?;
         let store = Arc::clone(stores.get(store));
         let root = PathBuf::from(&located.path);

@@ -9,6 +9,7 @@ use super::store::Options;
 use super::tar::{Progress, Tar, TarOptions};
 use super::{Files, Folder, Labels, Source, Throttled};
 use crate::error::{Error, Result};
+use crate::io::Shared;
 
 /// What to open.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -79,27 +80,31 @@ fn yes() -> bool {
     true
 }
 
-/// Opens a source; `progress` is told what is being indexed.
-pub fn open(spec: &Spec, progress: &(dyn Fn(Progress) + Sync)) -> Result<Arc<dyn Source>> {
+/// Opens a source, whose local files are read by way of `engine`; `progress` is told what is being indexed.
+pub fn open(
+    spec: &Spec,
+    engine: &Shared,
+    progress: &(dyn Fn(Progress) + Sync),
+) -> Result<Arc<dyn Source>> {
     Ok(match spec {
         Spec::Folder { root, extensions, allow_empty, storage_options } => {
-            let extensions = extensions.as_deref();
-            Arc::new(Folder::open(root, extensions, *allow_empty, storage_options)?)
+            let listed = (extensions.as_deref(), *allow_empty);
+            Arc::new(Folder::open(root, listed, engine, storage_options)?)
         }
         Spec::Tar { shards, fields, strict, storage_options } => {
             let fields = fields.as_deref();
             let how = TarOptions { fields, strict: *strict, storage_options, progress };
-            Arc::new(Tar::open(shards, &how)?)
+            Arc::new(Tar::open(shards, engine, &how)?)
         }
         Spec::Files { paths, labels, storage_options } => {
-            Arc::new(Files::open(paths, labels.clone(), storage_options)?)
+            Arc::new(Files::open(paths, labels.clone(), engine, storage_options)?)
         }
         Spec::Throttled { source, bytes_per_second, latency_seconds } => {
             let latency = Duration::try_from_secs_f64(*latency_seconds).map_err(|_| {
                 let told = format!("latency_seconds is {latency_seconds}; it must not be negative");
                 Error::invalid(told)
             })?;
-            Arc::new(Throttled::new(open(source, progress)?, *bytes_per_second, latency)?)
+            Arc::new(Throttled::new(open(source, engine, progress)?, *bytes_per_second, latency)?)
         }
     })
 }

@@ -1,22 +1,30 @@
 //! What is kept near comes from there, as much as can, and is the same.
 
+use std::path::Path;
 use std::sync::Arc;
 
 use tensorferry::Kind;
+use tensorferry::data::StoredFile;
 use tensorferry::data::cache::{self, DiskConfig};
 use tensorferry::data::loader::{Config, Loader, Stats};
 use tensorferry::data::sample::Raw;
 use tensorferry::plan::data::eviction::{Moment, Policy};
 use tensorferry::plan::data::order::Distributed;
 
+use super::super::engine::shared;
 use super::made_up::{Numbers, epoch, loader, numbers};
 
 const SAMPLES: u32 = 400;
 const BYTES: usize = 1000;
 
+fn on_disk() -> DiskConfig {
+    let directory = std::env::temp_dir();
+    DiskConfig { engine: shared(), directory, bytes: 1 << 20, leave_bytes: 0 }
+}
+
 fn cached(policy: Policy, memory: u64, disk: Option<u64>) -> Loader {
     let directory = std::env::temp_dir();
-    let disk = disk.map(|bytes| DiskConfig { directory, bytes, leave_bytes: 0 });
+    let disk = disk.map(|bytes| DiskConfig { directory, bytes, ..on_disk() });
     let cache = cache::Config { policy, memory_bytes: memory, disk, decoded: false };
     let source = Numbers { size: BYTES, ..numbers(SAMPLES as usize) };
     loader(source, 3, Config { cache, load_ahead_bytes: 20_000, ..Config::default() })
@@ -94,7 +102,8 @@ fn a_sample_that_comes_from_the_ssd_to_memory_leaves_the_ssd() {
 fn a_sample_that_can_not_be_read_ahead_for_the_cache_does_not_fail_there() {
     let cache = cache::Config { memory_bytes: 1 << 20, ..cache::Config::default() };
     let cache = cache::Cache::new(10, &cache).unwrap();
-    let file = Arc::new(std::fs::File::open("/dev/null").unwrap());
+    let file = StoredFile::open(shared().engine().unwrap(), Path::new("/dev/null"));
+    let file = Arc::new(file.unwrap());
     let now = Moment { epoch: 0, position: 0 };
     cache.keep(3, &Raw::stored(file, 0, 100), now);
     assert_eq!(cache.used(), (0, 0));
@@ -133,7 +142,7 @@ fn no_policy_changes_what_comes_out_or_takes_more_than_its_limit() {
 #[test]
 fn a_cache_directory_that_can_not_be_used_is_an_error_that_says_so() {
     let directory = "/nowhere/at/all".into();
-    let disk = Some(DiskConfig { directory, bytes: 1 << 20, leave_bytes: 0 });
+    let disk = Some(DiskConfig { directory, ..on_disk() });
     let cache = cache::Config { disk, ..cache::Config::default() };
     let error = cache::Cache::new(10, &cache).err().unwrap();
     assert_eq!(error.kind(), Kind::NotFound);
@@ -145,7 +154,7 @@ fn a_cache_directory_that_can_not_be_used_is_an_error_that_says_so() {
 fn what_is_left_to_others_on_the_ssd_is_not_taken_whatever_the_limit() {
     let used = |leave_bytes| {
         let directory = std::env::temp_dir();
-        let disk = Some(DiskConfig { directory, bytes: 1 << 20, leave_bytes });
+        let disk = Some(DiskConfig { directory, leave_bytes, ..on_disk() });
         let cache = cache::Config { disk, ..cache::Config::default() };
         let cache = cache::Cache::new(10, &cache).unwrap();
         let now = Moment { epoch: 0, position: 0 };

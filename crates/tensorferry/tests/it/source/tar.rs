@@ -10,7 +10,7 @@ use serde_json::json;
 use tensorferry::Kind;
 use tensorferry::data::source::{Paths, Progress, Tar, TarOptions, scan_tar};
 
-use super::{content, names, opened, refused, write_all};
+use super::{content, names, opened, refused, shared, write_all};
 
 const BLOCK: usize = 512;
 
@@ -237,7 +237,7 @@ fn shards_come_in_the_order_of_the_pattern_and_progress_is_told() {
         progress: &|progress: Progress| seen.lock().unwrap().push(progress),
     };
     let paths = [format!("{root}/{{10..11}}.tar"), format!("{root}/0*.tar")];
-    let source = Tar::open(&Paths::List(paths.to_vec()), &how).unwrap();
+    let source = Tar::open(&Paths::List(paths.to_vec()), &shared(), &how).unwrap();
     let keys = names(&source, root);
     assert_eq!((keys.len(), &*keys[0], &*keys[23]), (24, "10.tar: 10-0", "09.tar: 9-1"));
     let seen = seen.into_inner().unwrap();

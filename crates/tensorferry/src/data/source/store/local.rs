@@ -1,26 +1,26 @@
-//! The file system, read in the thread that asks.
+//! The file system, read by way of the engine in the thread that asks.
 //!
 //! A small file costs three calls of the kernel: open, read, close. A large one is opened and
-//! measured, and read by the recipe straight to where it belongs.
+//! measured, and read by the recipe straight to where it belongs. Lists are made without the engine: they move no
+//! bytes of files.
 
 use std::ffi::OsString;
-use std::fs::{self, File};
+use std::fs;
 use std::io::IoSliceMut;
 use std::ops::Range;
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::{FileExt, MetadataExt};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use rustix::buffer::spare_capacity;
-use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 
 use super::gather::{self, Run};
-use super::{Names, Object, Store, changed, missing};
+use super::{Names, Object, Store, changed};
+use crate::data::StoredFile;
 use crate::data::sample::Raw;
-use crate::error::{Error, Kind, Result};
-use crate::io::Demand;
+use crate::error::{Error, Result};
+use crate::io::Shared;
 
 /// Samples of this many bytes stay in their file until a recipe reads them to their place.
 pub const STORED_MIN: u64 = 1 << 20;
@@ -35,8 +35,35 @@ const REQUESTS_MAX: usize = 8;
 const DEPTH_MAX: usize = 256;
 
 /// The file system.
-#[derive(Debug, Clone, Copy)]
-pub struct Local;
+#[derive(Debug, Clone)]
+pub struct Local(Shared);
+
+impl Local {
+    /// Read by way of the engine of whatever process reads.
+    pub fn new(engine: Shared) -> Self {
+        Self(engine)
+    }
+
+    fn whole(&self, path: &Path, bytes: u64) -> Result<Raw> {
+        let file = StoredFile::open(self.0.engine()?, path)?;
+        if bytes >= STORED_MIN {
+            let now = file.bytes()?;
+            let stored = || Raw::stored(Arc::new(file), 0, bytes);
+            return if now == bytes { Ok(stored()) } else { Err(changed(bytes, now)) };
+        }
+        // A file of unknown size is measured first.
+        let expected = if bytes == 0 { file.bytes()? } else { bytes };
+        if expected >= STORED_MIN {
+            return Ok(Raw::stored(Arc::new(file), 0, expected));
+        }
+        // One byte more is asked for: a file that has grown shows it without another call.
+        let read = file.first(expected)?;
+        if read.len() as u64 != expected {
+            return Err(changed(expected, file.bytes()?));
+        }
+        Ok(Raw::single(read))
+    }
+}
 
 impl Store for Local {
     fn directories(&self, under: &Path) -> Result<Vec<OsString>> {
@@ -86,15 +113,14 @@ impl Store for Local {
     }
 
     fn fetch(&self, path: &Path, bytes: u64) -> Result<Raw> {
-        let read = || if bytes >= STORED_MIN { stored(path, bytes) } else { whole(path, bytes) };
-        Demand::of_process().during(bytes, read).map_err(|error| error.with("file", path.display()))
+        self.whole(path, bytes).map_err(|error| error.with("file", path.display()))
     }
 
     fn open(&self, path: &Path) -> Result<Arc<dyn Object>> {
         let named = |error: Error| error.with("file", path.display());
-        let file = open(path).map_err(named)?;
-        let bytes = bytes_of(&file).map_err(named)?;
-        Ok(Arc::new(Opened { file: Arc::new(file), bytes }))
+        let file = StoredFile::open(self.0.engine()?, path).map_err(named)?;
+        let bytes = file.bytes().map_err(named)?;
+        Ok(Arc::new(Opened { engine: self.0.clone(), file: Arc::new(file), bytes }))
     }
 
     fn name(&self, path: &Path) -> String {
@@ -173,80 +199,10 @@ fn listing_failed(error: std::io::Error, directory: &Path) -> Error {
     Error::from_io(error, told).with("directory", directory.display())
 }
 
-/// Opens a file to read. A pipe is opened too, without waiting for somebody at its other end: what
-/// is read from it then is not what was listed.
-fn open(path: &Path) -> Result<File> {
-    let how = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK;
-    rustix::fs::open(path, how, Mode::empty()).map(File::from).map_err(opening_failed)
-}
-
-#[cold]
-fn opening_failed(errno: Errno) -> Error {
-    let told = match errno {
-        Errno::NOENT | Errno::NOTDIR => {
-            let error = Error::from_errno(errno, "the file is not there, or not any more");
-            return missing(error);
-        }
-        Errno::ACCESS | Errno::PERM => "the file may not be read; give this user access to it",
-        Errno::MFILE | Errno::NFILE => "too many open files; raise the limit (ulimit -n)",
-        _ => "can't open the file",
-    };
-    Error::from_errno(errno, told)
-}
-
-#[cold]
-fn reading_failed(errno: Errno) -> Error {
-    let told = match errno {
-        Errno::ISDIR => "a directory stands where a file should be",
-        _ => "can't read the file",
-    };
-    Error::from_errno(errno, told)
-}
-
-/// The bytes of an open file, which is one.
-fn bytes_of(file: &File) -> Result<u64> {
-    let data = file.metadata().map_err(|error| Error::from_io(error, "can't measure the file"))?;
-    if data.is_dir() {
-        return Err(reading_failed(Errno::ISDIR));
-    }
-    Ok(data.len())
-}
-
-fn stored(path: &Path, bytes: u64) -> Result<Raw> {
-    let file = open(path)?;
-    let now = bytes_of(&file)?;
-    if now != bytes {
-        return Err(changed(bytes, now));
-    }
-    Ok(Raw::stored(Arc::new(file), 0, bytes))
-}
-
-fn whole(path: &Path, bytes: u64) -> Result<Raw> {
-    let file = open(path)?;
-    // A file of unknown size is measured first.
-    let expected = if bytes == 0 { bytes_of(&file)? } else { bytes };
-    if expected >= STORED_MIN {
-        return Ok(Raw::stored(Arc::new(file), 0, expected));
-    }
-    // Room for one byte more: a file that has grown shows it without another call.
-    let mut read = Vec::with_capacity(expected as usize + 1);
-    while (read.len() as u64) <= expected {
-        match rustix::io::read(&file, spare_capacity(&mut read)) {
-            Ok(0) => break,
-            Ok(_) if read.len() as u64 == expected => break,
-            Ok(_) | Err(Errno::INTR) => {}
-            Err(errno) => return Err(reading_failed(errno)),
-        }
-    }
-    if read.len() as u64 != expected {
-        return Err(changed(expected, bytes_of(&file)?));
-    }
-    Ok(Raw::single(read))
-}
-
 /// An open local file.
 struct Opened {
-    file: Arc<File>,
+    engine: Shared,
+    file: Arc<StoredFile>,
     bytes: u64,
 }
 
@@ -284,19 +240,15 @@ impl Object for Opened {
     fn holds_descriptor(&self) -> bool {
         true
     }
+
+    fn is_usable(&self) -> bool {
+        self.engine.engine().is_ok_and(|engine| self.file.is_of(&engine))
+    }
 }
 
 impl Opened {
     fn fill(&self, start: u64, into: &mut [u8]) -> Result<()> {
-        let bytes = into.len() as u64;
-        let read = || self.file.read_exact_at(into, start);
-        Demand::of_process().during(bytes, read).map_err(|error| {
-            if error.kind() == std::io::ErrorKind::UnexpectedEof {
-                let told = "the file ends too early: it was cut since it was listed";
-                return Error::new(Kind::Truncated, told).with("offset", start);
-            }
-            Error::from_io(error, "can't read the file").with("offset", start)
-        })
+        self.file.fill(start, into)
     }
 
     /// Reads a run with one call that puts every part to its place and the gaps aside.
@@ -321,11 +273,10 @@ impl Opened {
             vectors.extend(gaps.next().map(|gap| IoSliceMut::new(gap)));
         }
         let wanted = (run.range.end - run.range.start) as usize;
-        let read = || rustix::io::preadv(&self.file, &mut vectors, run.range.start);
-        if Demand::of_process().during(wanted as u64, read) == Ok(wanted) {
+        if self.file.scatter(run.range.start, &mut vectors)? == wanted {
             return Ok(());
         }
-        // Less than all came: part by part, each of which is continued or tells what is wrong.
+        // It ends in one of the parts, which tells so.
         run.parts.iter().try_for_each(|at| self.fill(parts[*at].start, into[*at]))
     }
 }
@@ -333,7 +284,18 @@ impl Opened {
 #[cfg(test)]
 #[cfg(not(loom))]
 mod tests {
+    use std::sync::LazyLock;
+
     use super::*;
+    use crate::data::stored::opening_failed;
+    use crate::error::Kind;
+    use crate::io;
+
+    fn local() -> Local {
+        static ENGINE: LazyLock<Shared> =
+            LazyLock::new(|| Shared::only(io::open(&io::Config::default()).unwrap()));
+        Local::new(ENGINE.clone())
+    }
 
     fn tree() -> tempfile::TempDir {
         let folder = tempfile::tempdir().unwrap();
@@ -353,7 +315,7 @@ mod tests {
     fn files_are_found_however_deep_with_their_bytes() {
         let folder = tree();
         let mut found = Vec::new();
-        Local
+        local()
             .files(folder.path(), &|name| name.ends_with(b"bin"), &mut |path, bytes| {
                 found.push((path.strip_prefix(folder.path()).unwrap().to_owned(), bytes));
             })
@@ -366,7 +328,7 @@ mod tests {
     fn a_link_back_into_the_tree_is_told_instead_of_followed_for_ever() {
         let folder = tree();
         std::os::unix::fs::symlink("../..", folder.path().join("a/b/up")).unwrap();
-        let error = Local.files(folder.path(), &|_| true, &mut |_, _| ()).unwrap_err();
+        let error = local().files(folder.path(), &|_| true, &mut |_, _| ()).unwrap_err();
         assert!(error.to_string().starts_with("the directory contains itself"), "{error}");
     }
 
@@ -374,7 +336,7 @@ mod tests {
     fn a_file_that_is_not_what_was_listed_is_told() {
         let folder = tree();
         let path = folder.path().join("a/1.bin");
-        let (kind, told) = said(Local.fetch(&path, 12));
+        let (kind, told) = said(local().fetch(&path, 12));
         assert_eq!(kind, Kind::Truncated);
         let told = told.split(" (file").next().unwrap();
         assert_eq!(
@@ -382,10 +344,10 @@ mod tests {
             "the file has 10 bytes, and had 12 when it was listed; open the dataset again once \
              nobody writes to it"
         );
-        assert_eq!(said(Local.fetch(&path, 9)).0, Kind::Corrupt, "it grew");
-        assert_eq!(said(Local.fetch(&path, STORED_MIN)).0, Kind::Truncated);
-        assert_eq!(Local.fetch(&path, 10).unwrap().bytes(), 10);
-        assert_eq!(Local.fetch(&path, 0).unwrap().bytes(), 10, "of unknown size");
+        assert_eq!(said(local().fetch(&path, 9)).0, Kind::Corrupt, "it grew");
+        assert_eq!(said(local().fetch(&path, STORED_MIN)).0, Kind::Truncated);
+        assert_eq!(local().fetch(&path, 10).unwrap().bytes(), 10);
+        assert_eq!(local().fetch(&path, 0).unwrap().bytes(), 10, "of unknown size");
     }
 
     #[test]
@@ -398,7 +360,7 @@ mod tests {
             ("a/b", 0, Kind::InvalidInput, "a directory stands where a file should be"),
             ("a/b", STORED_MIN, Kind::InvalidInput, "a directory stands where a file should be"),
         ] {
-            let (actual, text) = said(Local.fetch(&folder.path().join(name), bytes));
+            let (actual, text) = said(local().fetch(&folder.path().join(name), bytes));
             assert_eq!(actual, kind, "{name}: {text}");
             assert!(text.starts_with(told) && text.contains(name), "{text}");
         }
@@ -411,9 +373,9 @@ mod tests {
     fn a_pipe_is_an_error_or_empty_and_never_waited_for() {
         let folder = tree();
         let path = folder.path().join("pipe");
-        rustix::fs::mkfifoat(rustix::fs::CWD, &path, Mode::RWXU).unwrap();
-        assert_eq!(said(Local.fetch(&path, 5)).0, Kind::Truncated);
-        assert_eq!(Local.fetch(&path, 0).unwrap().bytes(), 0);
+        rustix::fs::mkfifoat(rustix::fs::CWD, &path, rustix::fs::Mode::RWXU).unwrap();
+        assert_eq!(said(local().fetch(&path, 5)).0, Kind::Truncated);
+        assert_eq!(local().fetch(&path, 0).unwrap().bytes(), 0);
     }
 
     #[test]
@@ -421,7 +383,7 @@ mod tests {
         let folder = tree();
         let path = folder.path().join("large");
         fs::write(&path, vec![3; STORED_MIN as usize]).unwrap();
-        let raw = Local.fetch(&path, STORED_MIN).unwrap();
+        let raw = local().fetch(&path, STORED_MIN).unwrap();
         assert!(raw.as_memory().is_none());
         assert_eq!(raw.in_memory().unwrap().as_memory().unwrap(), vec![3; STORED_MIN as usize]);
     }
@@ -432,7 +394,7 @@ mod tests {
         let path = folder.path().join("parts");
         let content: Vec<u8> = (0..200_000_u32).map(|at| (at % 251) as u8).collect();
         fs::write(&path, &content).unwrap();
-        let object = Local.open(&path).unwrap();
+        let object = local().open(&path).unwrap();
         let cases: [&[Range<u64>]; 5] = [
             &[1000..1200, 0..10, 500..700],
             &[150_000..150_100, 3..9],
@@ -456,14 +418,14 @@ mod tests {
         let folder = tree();
         let root = folder.path().to_str().unwrap();
         let matches = |pattern: &str| -> Vec<String> {
-            let found = Local.matching(&format!("{root}/{pattern}")).unwrap();
+            let found = local().matching(&format!("{root}/{pattern}")).unwrap();
             let name = |path: PathBuf| path.strip_prefix(root).unwrap().display().to_string();
             found.into_iter().map(|(path, _)| name(path)).collect()
         };
         assert_eq!(matches("a/*"), ["a/1.bin"], "neither the directory nor what is hidden");
         assert_eq!(matches("**/*.bin"), ["a/1.bin", "a/b/2.bin"]);
         assert_eq!(matches("*.bin"), [""; 0]);
-        let error = Local.matching("a[").unwrap_err();
+        let error = local().matching("a[").unwrap_err();
         assert!(
             error.to_string().starts_with("the pattern can't be read (pattern: a[)"),
             "{error}"

@@ -5,7 +5,7 @@
 //!
 //! | store | names | module |
 //! |---|---|---|
-//! | the file system | paths, `file://` | `local` |
+//! | the file system, by way of the [engine](crate::io) | paths, `file://` | `local` |
 //! | object stores, web servers | `s3://`, `gs://`, `http://`, `https://` | `remote` (feature `remote`) |
 
 mod gather;
@@ -24,6 +24,7 @@ pub use local::{Local, STORED_MIN};
 use super::names::Names;
 use crate::data::sample::Raw;
 use crate::error::{Error, Kind, Result};
+use crate::io::Shared;
 
 /// Settings of a remote store, by the names that its provider gives them.
 pub type Options = BTreeMap<String, String>;
@@ -83,6 +84,11 @@ pub trait Object: Send + Sync {
 
     /// Whether it takes one of the few files that a process may have open.
     fn holds_descriptor(&self) -> bool;
+
+    /// Whether this process may read from it, which may have been forked from the one that opened it.
+    fn is_usable(&self) -> bool {
+        true
+    }
 }
 
 /// A name, split into its store and what the store calls it.
@@ -128,14 +134,15 @@ fn at_home(path: &str) -> String {
 
 /// The stores that the names of one source lead to, each opened once.
 pub struct Stores<'a> {
+    engine: &'a Shared,
     options: &'a Options,
     open: Vec<(String, Arc<dyn Store>)>,
 }
 
 impl<'a> Stores<'a> {
-    /// None so far.
-    pub fn new(options: &'a Options) -> Self {
-        Self { options, open: Vec::new() }
+    /// None so far; what is local will be read by way of this engine.
+    pub fn new(engine: &'a Shared, options: &'a Options) -> Self {
+        Self { engine, options, open: Vec::new() }
     }
 
     /// The number of the store behind a root.
@@ -143,7 +150,7 @@ impl<'a> Stores<'a> {
         if let Some(known) = self.open.iter().position(|(name, _)| name == root) {
             return Ok(known);
         }
-        let store = open(root, self.options)?;
+        let store = open(root, self.engine, self.options)?;
         self.open.push((root.to_owned(), store));
         Ok(self.open.len() - 1)
     }
@@ -159,10 +166,10 @@ impl<'a> Stores<'a> {
     }
 }
 
-fn open(root: &str, options: &Options) -> Result<Arc<dyn Store>> {
+fn open(root: &str, engine: &Shared, options: &Options) -> Result<Arc<dyn Store>> {
     if root.is_empty() {
         // Options are for what is remote; a list of both must not be refused for them.
-        return Ok(Arc::new(Local));
+        return Ok(Arc::new(Local::new(engine.clone())));
     }
     open_remote(root, options)
 }
@@ -176,12 +183,6 @@ fn open_remote(root: &str, options: &Options) -> Result<Arc<dyn Store>> {
 fn open_remote(root: &str, _: &Options) -> Result<Arc<dyn Store>> {
     let told = "this build reads local files only; build tensorferry with its feature `remote`";
     Err(Error::new(Kind::Unsupported, told).with("store", root))
-}
-
-/// A sample that is not there (any more).
-#[cold]
-fn missing(error: Error) -> Error {
-    error.of_kind(Kind::NotFound)
 }
 
 /// A sample that is not what was listed. A shorter one may still be in the making.

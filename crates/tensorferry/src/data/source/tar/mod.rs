@@ -35,9 +35,10 @@ use super::store::{Located, Object, Options, Store, Stores};
 use super::{Label, Source, pattern};
 use crate::data::sample::Raw;
 use crate::error::{Error, Kind, Result};
+use crate::io::Shared;
 
-/// Shards that are kept open; others are opened for each sample. A process may have 1024 files open
-/// unless it is told otherwise.
+/// Shards that are kept open; others are opened for each sample, and so are all in a forked child. A process may
+/// have 1024 files open unless it is told otherwise.
 const OPEN_MAX: usize = 256;
 
 /// How shards are opened.
@@ -84,8 +85,8 @@ struct Shard {
 
 impl Tar {
     /// Finds the shards and reads their headers.
-    pub fn open(shards: &Paths, how: &TarOptions<'_>) -> Result<Self> {
-        let found = find(shards, how.storage_options)?;
+    pub fn open(shards: &Paths, engine: &Shared, how: &TarOptions<'_>) -> Result<Self> {
+        let found = find(shards, engine, how.storage_options)?;
         let first = look(&found, how.strict)?;
         let wanted = match how.fields {
             Some(selection) => Fields::parse(selection)?,
@@ -213,7 +214,7 @@ impl Shard {
     }
 
     fn object(&self) -> Result<Arc<dyn Object>> {
-        if let Some(object) = &self.open {
+        if let Some(object) = self.open.as_ref().filter(|object| object.is_usable()) {
             return Ok(Arc::clone(object));
         }
         let object = self.store.open(&self.path)?;
@@ -237,12 +238,12 @@ fn advised(error: Error) -> Error {
 type Found = (Arc<dyn Store>, PathBuf);
 
 /// The shards behind names and patterns, in order.
-fn find(shards: &Paths, options: &Options) -> Result<Vec<Found>> {
+fn find(shards: &Paths, engine: &Shared, options: &Options) -> Result<Vec<Found>> {
     let patterns = match shards {
         Paths::Pattern(pattern) => std::slice::from_ref(pattern),
         Paths::List(list) => list.as_slice(),
     };
-    let mut stores = Stores::new(options);
+    let mut stores = Stores::new(engine, options);
     let mut found = Vec::new();
     for pattern in patterns {
         let before = found.len();
