@@ -27,7 +27,7 @@ from tensorferry.activations import ActivationOffload
 from tensorferry.checkpoint import SaveJob, SaveReport, load, safe_open, save, save_async
 from tensorferry.io import Engine
 from tensorferry.observe import metrics, prometheus, trace
-from tensorferry.tensor_io import TensorIO
+from tensorferry.tensor_io import TensorIO, Tool
 
 if TYPE_CHECKING:
     from tensorferry import optim
@@ -54,6 +54,7 @@ __all__ = [
     "ShadowModel",
     "TensorIO",
     "Timeout",
+    "Tool",
     "Truncated",
     "Unsupported",
     "__version__",
