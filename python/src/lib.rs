@@ -56,6 +56,7 @@ fn _lib(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(checkpoint::recognise, module)?)?;
     module.add_function(wrap_pyfunction!(checkpoint::judge_index, module)?)?;
     module.add_function(wrap_pyfunction!(checkpoint::seal_index, module)?)?;
+    module.add_function(wrap_pyfunction!(tools::add_tool, module)?)?;
     module.add_function(wrap_pyfunction!(engine::_leave, module)?)?;
     module.add_function(wrap_pyfunction!(engine::_delay_for_tests, module)?)?;
     module.add_function(wrap_pyfunction!(memory::headroom, module)?)?;

@@ -4,12 +4,18 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use pyo3::prelude::*;
 use tensorferry::plan::checkpoint::{
-    self, Explore, Load, Observed, Own, Reading, Save, Situation, Tool, Tools, Writing,
+    self, Load, Observed, Own, Reading, Save, Situation, Tool, Tools, Writing,
 };
 use tensorferry::{Error, Result};
 
 use crate::guard::guarded;
 use crate::json::json;
+
+/// Adds a tool of this name, which writes and reads `format`.
+#[pyfunction]
+pub fn add_tool(py: Python<'_>, name: &str, format: &str) -> PyResult<()> {
+    guarded(py, || Tool::add(name, format).map(|_| ()))
+}
 
 /// Chooses tools, and learns from what it is told.
 #[pyclass(frozen, module = "tensorferry._lib")]
@@ -42,7 +48,7 @@ impl Dictionary {
         Self::make(py, || Ok(checkpoint::Dictionary::own(Own::parse(json)?, goal.parse()?)))
     }
 
-    /// What is learned, by `bandit` or `paper`; everything anew after `update_every` operations.
+    /// What is learned, by `rule` or `paper`; everything anew after `update_every` operations.
     #[staticmethod]
     fn aware(
         py: Python<'_>,
@@ -51,16 +57,8 @@ impl Dictionary {
         update_every: Option<u64>,
     ) -> PyResult<Self> {
         Self::make(py, || {
-            let explore = match explore {
-                "bandit" => Explore::Bandit,
-                "paper" => Explore::Paper,
-                _ => {
-                    let choices = "choose \"bandit\" or \"paper\"";
-                    let message = format!("{explore:?} is no way to explore; {choices}");
-                    return Err(Error::invalid(message));
-                }
-            };
-            checkpoint::Dictionary::aware(explore, goal.parse()?).update_every(update_every)
+            checkpoint::Dictionary::aware(explore.parse()?, goal.parse()?)
+                .update_every(update_every)
         })
     }
 

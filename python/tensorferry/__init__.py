@@ -28,7 +28,7 @@ from tensorferry.checkpoint import SaveJob, SaveReport, load, safe_open, save, s
 from tensorferry.io import Engine
 from tensorferry.ledger import limit, memory
 from tensorferry.observe import metrics, prometheus, trace
-from tensorferry.tensor_io import TensorIO
+from tensorferry.tensor_io import TensorIO, Tool
 
 if TYPE_CHECKING:
     from tensorferry import optim
@@ -55,6 +55,7 @@ __all__ = [
     "ShadowModel",
     "TensorIO",
     "Timeout",
+    "Tool",
     "Truncated",
     "Unsupported",
     "__version__",

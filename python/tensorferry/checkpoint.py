@@ -28,11 +28,11 @@ from tensorferry._errors import InvalidInput
 if TYPE_CHECKING:
     import torch
 
+    from tensorferry._checkpoint.chooser import Chooser
     from tensorferry._checkpoint.location import MapLocation
     from tensorferry._checkpoint.opened import Opened
     from tensorferry._checkpoint.ranks.opened import OpenedIndex
     from tensorferry._structure.sharing import Ties
-    from tensorferry.tensor_io import TensorIO
 
 __all__ = ["SaveJob", "SaveReport", "load", "safe_open", "save", "save_async"]
 
@@ -80,28 +80,28 @@ def save(
     one fails; otherwise no call waits, the n-th calls of all ranks for a path belong together, and
     ``complete`` in the report says whether this one was the last.
     """
-    from tensorferry._checkpoint.ranks.group import Group, check_none, check_tool, group_of
-    from tensorferry._checkpoint.ranks.index import replacing
-    from tensorferry.tensor_io import default
-
-    group = group_of(rank, world_size)
-    if group is None:
-        raise_earlier_failure()
-        check_none(sharded, replicated)
-        with replacing(path):
-            return default(tool, goal).save(
-                obj, path, durable=durable, checksum=checksum, ties=ties
-            )
-    from tensorferry._checkpoint.ranks.save import save as save_part
+    from tensorferry._checkpoint import run
+    from tensorferry._checkpoint.chooser import default
     from tensorferry._checkpoint.tools import SaveOptions
 
-    def prepare() -> tuple[TensorIO, Group]:
+    options = SaveOptions(durable, checksum, ties=ties)
+    if rank is None and world_size is None:
+        if sharded or replicated:
+            what = "sharded and replicated are for several ranks"
+            raise InvalidInput(f"{what}; give rank and world_size too")
+        raise_earlier_failure()
+        return run.save_over(default(tool, goal), obj, os.fspath(path), options)
+    from tensorferry._checkpoint.ranks.group import Group, check_tool, group_of
+    from tensorferry._checkpoint.ranks.save import save as save_part
+
+    group = group_of(rank, world_size)
+
+    def prepare() -> tuple[Chooser, Group]:
         # What one rank raises here, the others have to learn as any failure of its save.
         raise_earlier_failure()
         check_tool(tool)
         return default(tool, goal), group.saying(sharded, replicated)
 
-    options = SaveOptions(durable, checksum, ties=ties)
     return save_part(prepare, obj, os.fspath(path), group, options)
 
 
@@ -118,9 +118,10 @@ def save_async(
     """Saves as ``save`` does, but returns as soon as all tensors are copied to staging memory, and
     goes on without the GIL.
 
-    ``tool``: ``"direct"`` or ``"buffered"``. Nothing is learned here: ``"auto"`` is ``"direct"``,
-    which leaves the page cache to others, and steps aside while somebody in this process waits for
-    a disk. It keeps a third of the speed of the disk then.
+    ``tool``: ``"direct"``, ``"buffered"``, or ``"auto"``: whichever of the two has turned out
+    faster for such saves here. A save steps aside while somebody in this process waits for a disk,
+    and keeps a third of the speed of the disk then; what it takes is learned by itself, apart from
+    that of ``save``.
 
     ``staging`` bounds that memory (by default an eighth of what the process may have, at most 8
     GiB); an object that does not fit, or for which memory is short, is streamed through it, and the
@@ -133,7 +134,8 @@ def save_async(
     raise_earlier_failure()
     options = SaveOptions(durable, checksum, run.staging_bytes(staging), ties)
     name = os.fspath(path)
-    return SaveJob(name, run.save_behind(obj, name, tool, options))
+    saving, took = run.save_behind(obj, name, tool, options)
+    return SaveJob(name, saving, took)
 
 
 def load(
@@ -163,17 +165,18 @@ def load(
     other checkpoint is the same for all ranks, as is one in plain safetensors files with an index
     (``model.safetensors.index.json``).
     """
-    from tensorferry._checkpoint.ranks.group import group_of
+    from tensorferry._checkpoint import run
+    from tensorferry._checkpoint.chooser import default
     from tensorferry._checkpoint.tools import LoadOptions
-    from tensorferry.tensor_io import default
 
     options = LoadOptions(keys, bool(mmap), verify, map_location)
-    group = group_of(rank, world_size)
-    if group is not None:
-        from tensorferry._checkpoint.ranks.load import load as load_parts
+    if rank is None and world_size is None:
+        return run.load(default(tool, "r"), os.fspath(path), options)
+    from tensorferry._checkpoint.ranks.group import group_of
+    from tensorferry._checkpoint.ranks.load import load as load_parts
 
-        return load_parts(os.fspath(path), options, rank=group.rank, world_size=group.world_size)
-    return default(tool, "r").load_with(os.fspath(path), options)
+    group = group_of(rank, world_size)
+    return load_parts(os.fspath(path), options, rank=group.rank, world_size=group.world_size)
 
 
 class safe_open:  # noqa: N801  (the name that users know from safetensors)

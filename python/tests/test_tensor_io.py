@@ -106,7 +106,7 @@ def test_only_tools_that_can_keep_an_object_are_tried(tmp_path: Path) -> None:
     assert io.load(tmp_path / "x")["c"] == {1, 2}
 
 
-def test_the_bandit_explores_and_every_choice_can_be_loaded(tmp_path: Path) -> None:
+def test_every_choice_can_be_loaded_and_is_told_by_situation(tmp_path: Path) -> None:
     io = ferry.TensorIO(goal="w+r", persist=False)
     for number in range(60):
         tensor = torch.full((1 + 1000 * (number % 3),), number)
@@ -118,6 +118,7 @@ def test_the_bandit_explores_and_every_choice_can_be_loaded(tmp_path: Path) -> N
         assert 0 < row["oracle_share_estimated"] <= 1.001
         assert row["bandwidth"] > 0
         assert row["cpu_seconds"] >= 0
+    assert {row["situation"] for row in report.rows} > {"durable", "relaxed"}
     assert "IOef" in str(report)
     assert "best" in str(report)
 
@@ -129,7 +130,7 @@ def test_what_was_learned_is_kept_for_the_file_system(
     first = ferry.TensorIO(explore="paper")
     tensor = torch.randn(10)
     used = {first.save(tensor, tmp_path / "x", durable=False).tool for _ in range(2)}
-    first._keep()
+    first._chooser.keep()
     kept = list((tmp_path / "cache" / "tensorferry" / "tools").iterdir())
     assert [path.suffix for path in kept] == [".json"]
     second = ferry.TensorIO(explore="paper")
@@ -216,10 +217,12 @@ def test_a_load_that_reads_nothing_tells_nothing_about_a_tool(tmp_path: Path) ->
 
 
 def test_saves_of_several_ranks_are_learned_from(tmp_path: Path) -> None:
-    from tensorferry.tensor_io import default
+    from tensorferry._checkpoint.chooser import default
 
     def writes() -> int:
-        rows = default("auto", "w").report(tmp_path).rows
+        dictionary = default("auto", "w").of(str(tmp_path))
+        assert dictionary is not None
+        rows = json.loads(dictionary.report()[0])["rows"]
         return sum(tool["operations"] for row in rows for tool in row["tools"].values())
 
     before, saves = writes(), 3
@@ -248,6 +251,68 @@ def test_a_disk_that_is_mounted_later_has_a_dictionary_of_its_own(
     request.getfixturevalue("small_disk")
     io.save(state, tmp_path / "small" / "saved")
     io.load(tmp_path / "small" / "saved")
-    names = sorted(name.split(" on ")[0] for name in io._by_mount)
+    names = sorted(name.split(" on ")[0] for name in io._chooser.by_mount)
     assert len(names) == 2
     assert names[1] == "tmpfs (tmpfs)"
+
+
+def counts(situation: str) -> int:
+    """Operations of ``save_async`` in a situation, on the file systems that it has met."""
+    from tensorferry._checkpoint.chooser import behind
+
+    reports = [json.loads(each.report()[0]) for each in behind().by_mount.values()]
+    rows = [row for report in reports for row in report["rows"]]
+    return sum(row["operations"] for row in rows if row["situation"] == situation)
+
+
+@pytest.mark.parametrize("durable", [True, False])
+def test_a_save_behind_its_caller_is_chosen_and_learned_from(tmp_path: Path, durable: bool) -> None:
+    from tensorferry._checkpoint.mounts import MOUNTS
+
+    in_memory = MOUNTS.of(str(tmp_path / "x")).in_memory
+    situation = "durable" if durable and not in_memory else "relaxed"
+    before = counts(situation)
+    job = ferry.save_async(torch.randn(100_000), tmp_path / "x", durable=durable)
+    assert job.wait().tool in ("direct", "buffered")
+    assert counts(situation) == before + 1
+    job.wait()
+    assert counts(situation) == before + 1, "once"
+    ferry.save_async(torch.randn(10), tmp_path / "x", tool="buffered", durable=durable).wait()
+    assert counts(situation) == before + 1, "who names a tool teaches nothing"
+
+
+def test_of_saves_that_share_a_disk_only_the_first_is_learned_from(tmp_path: Path) -> None:
+    state = torch.randn(1 << 20)
+    before = counts("durable") + counts("relaxed")
+    jobs = [ferry.save_async(state, tmp_path / "x") for _ in range(3)]
+    for job in jobs:
+        job.wait()
+    assert before < counts("durable") + counts("relaxed") <= before + 3
+
+
+def test_the_old_name_of_the_rule_is_known(tmp_path: Path) -> None:
+    for name in ("rule", "bandit"):
+        io = ferry.TensorIO(explore=name, persist=False)
+        assert io.save(torch.ones(3), tmp_path / name).tool in WRITERS
+
+
+def test_a_file_system_in_memory_is_one_on_which_nothing_is_durable(
+    tmp_path: Path, small_disk: Path
+) -> None:
+    io = ferry.TensorIO(persist=False)
+    io.save(torch.ones(100), small_disk / "x", durable=True)
+    io.load(small_disk / "x")
+    assert [row["situation"] for row in io.report().rows] == ["relaxed", "warm"]
+
+
+def test_a_plain_save_and_load_do_not_walk_through_what_is_for_several_ranks(
+    tmp_path: Path,
+) -> None:
+    code = """
+        import sys, torch, tensorferry as ferry
+        ferry.save({"a": torch.ones(3)}, sys.argv[1])
+        ferry.save_async({"a": torch.ones(3)}, sys.argv[1]).wait()
+        ferry.load(sys.argv[1])
+        assert not [name for name in sys.modules if "_checkpoint.ranks" in name]
+    """
+    subprocess.run([sys.executable, "-c", textwrap.dedent(code), tmp_path / "x"], check=True)

@@ -11,6 +11,7 @@ import atexit
 import os
 import sys
 import threading
+from collections.abc import Callable
 
 import tensorferry.io  # noqa: F401  (its engines are stopped at exit, after what is below)
 from tensorferry import _lib
@@ -26,10 +27,14 @@ _unseen: list[SaveJob] = []
 class SaveJob:
     """A save under way; its tensors may be changed already."""
 
-    def __init__(self, path: str, saving: _lib.Saving) -> None:
+    def __init__(
+        self, path: str, saving: _lib.Saving, took: Callable[[float], None] | None = None
+    ) -> None:
         self.path = path
         self._saving = saving
         with _lock:
+            # Of saves that share the disk, none tells how fast its tool is.
+            self._took = None if any(not job.done() for job in _unseen) else took
             _unseen.append(self)
 
     def wait_staged(self) -> float:
@@ -54,6 +59,9 @@ class SaveJob:
                 self._saw()
             raise
         self._saw()
+        took, self._took = self._took, None
+        if took is not None:
+            took(report["seconds"])
         return SaveReport.of(self.path, report)
 
     def _saw(self) -> None:

@@ -30,7 +30,7 @@ def by_torch(error: Exception, path: str) -> Error:
         return Unsupported(f"{what} (file: {path})")
     if isinstance(error, RuntimeError) and any(words in said for words in _ELSEWHERE):
         return Unsupported(f"torch can't load the file here: {said} (file: {path})")
-    return _by_any(error, "torch's safe loader", path)
+    return by_tool(error, "torch's safe loader", path)
 
 
 def by_numpy(error: Exception, path: str) -> Error:
@@ -39,7 +39,7 @@ def by_numpy(error: Exception, path: str) -> Error:
         what = "the file holds an array of Python objects: loading it would run whatever it says"
         hint = "if you trust it, use numpy.load(path, allow_pickle=True)"
         return Unsupported(f"{what}; {hint} (file: {path})")
-    return _by_any(error, "NumPy", path)
+    return by_tool(error, "NumPy", path)
 
 
 def _by_unpickler(said: str, path: str) -> Error:
@@ -64,7 +64,8 @@ def _first_words(said: str) -> str:
     return said.partition("WeightsUnpickler error:")[2].strip().partition("\n")[0] or said
 
 
-def _by_any(error: Exception, loader: str, path: str) -> Error:
+def by_tool(error: Exception, loader: str, path: str) -> Error:
+    """Why any loader has failed, as far as its exception tells."""
     said = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
     if isinstance(error, MemoryError):
         return OutOfMemory(f"no memory for what the file claims: {error} (file: {path})")

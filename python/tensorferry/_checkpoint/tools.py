@@ -21,7 +21,6 @@ from tensorferry import _lib
 from tensorferry._checkpoint.collector import uncollected
 from tensorferry._checkpoint.location import MapLocation, placer, without_data
 from tensorferry._checkpoint.opened import Opened, as_keys
-from tensorferry._checkpoint.recognise import Format
 from tensorferry._checkpoint.refused import by_numpy, by_torch
 from tensorferry._errors import InvalidInput, Io, Unsupported
 from tensorferry._kinds import outside_of_transforms
@@ -58,14 +57,13 @@ class LoadOptions:
         return self.keys is None and not self.mmap and without_data(self.map_location) is None
 
 
-class Tool(Protocol):
-    """One way between an object and a file."""
+class AnyTool(Protocol):
+    """One way between an object and a file, ours or the user's."""
 
     name: str
-    format: Format
-    writes: bool
+    format: str
 
-    def refuses(self, flat: Flat) -> str | None:
+    def refuses(self, obj: object, flat: Flat) -> str | None:
         """Why an object can't be saved this way, if it can't."""
         ...
 
@@ -77,13 +75,13 @@ class Tool(Protocol):
 class CoreTool:
     """``direct``, ``buffered`` or ``mapped``, by the Rust core."""
 
-    format: Format = "safetensors"
+    format = "safetensors"
 
     def __init__(self, name: str, *, writes: bool = True) -> None:
         self.name = name
         self.writes = writes
 
-    def refuses(self, flat: Flat) -> str | None:
+    def refuses(self, obj: object, flat: Flat) -> str | None:
         """Everything that can be flattened can be saved."""
         return None if self.writes else f"the tool {self.name!r} only reads"
 
@@ -137,16 +135,15 @@ class TorchTool:
     """``torch.save`` and ``torch.load`` with its safe loader."""
 
     name = "torch"
-    format: Format = "torch"
-    writes = True
+    format = "torch"
 
-    def refuses(self, flat: Flat) -> str | None:
+    def refuses(self, obj: object, flat: Flat) -> str | None:
         """What the safe loader could not load again."""
         return None if flat.only_torch else "torch's safe loader could not load it again"
 
     def save(self, obj: object, flat: Flat, path: str, options: SaveOptions) -> dict[str, Any]:
         """Saves, and waits until it is done."""
-        return _by_draft(self.name, path, options, lambda draft: torch.save(obj, draft))
+        return by_draft(self.name, path, options, lambda draft: torch.save(obj, draft))
 
     def load(self, path: str, options: LoadOptions) -> Any:
         """Loads the object."""
@@ -163,17 +160,16 @@ class TorchTool:
                 # A warning that the user wants as an error is none of the file's either.
                 raise
             raise by_torch(error, path) from error
-        return loaded if options.keys is None else _parts(loaded, options.keys)
+        return parts(loaded, options.keys)
 
 
 class NumpyTool:
     """``numpy.save`` and ``numpy.load``, for one tensor."""
 
     name = "numpy"
-    format: Format = "numpy"
-    writes = True
+    format = "numpy"
 
-    def refuses(self, flat: Flat) -> str | None:
+    def refuses(self, obj: object, flat: Flat) -> str | None:
         """Anything but one tensor."""
         return None if flat.single else "a .npy file holds one tensor of a dtype that NumPy knows"
 
@@ -186,7 +182,7 @@ class NumpyTool:
             with draft.open("wb") as file:
                 np.save(file, array, allow_pickle=False)
 
-        return _by_draft(self.name, path, options, write)
+        return by_draft(self.name, path, options, write)
 
     def load(self, path: str, options: LoadOptions) -> torch.Tensor:
         """Loads the tensor."""
@@ -221,9 +217,10 @@ class _Noted:
             raise
 
 
-def _by_draft(
+def by_draft(
     name: str, path: str, options: SaveOptions, write: Callable[[Path], object]
 ) -> dict[str, Any]:
+    """Lets a library write a file, which takes its place whole or not at all."""
     began = time.perf_counter()
     draft = _lib.Draft(path)
     try:
@@ -268,22 +265,25 @@ def _refused(draft: Path) -> int | None:
     return None
 
 
-def _parts(loaded: Any, keys: Sequence[str]) -> dict[str, Any]:
-    """Parts of an object that is there already, by the paths of a checkpoint of ours."""
+def parts(loaded: Any, keys: Sequence[str] | None) -> Any:
+    """Parts of an object that is there already, by the paths of a checkpoint of ours; all of it
+    without keys."""
     from tensorferry._checkpoint.parts import part
 
+    if keys is None:
+        return loaded
     return {key: part(loaded, key) for key in as_keys(keys)}
 
 
 DIRECT = CoreTool("direct")
 BUFFERED = CoreTool("buffered")
 MAPPED = CoreTool("mapped", writes=False)
-TOOLS: dict[str, Tool] = {
+TOOLS: dict[str, AnyTool] = {
     tool.name: tool for tool in (DIRECT, BUFFERED, MAPPED, TorchTool(), NumpyTool())
 }
 
 
-def tool_named(name: str) -> Tool:
+def tool_named(name: str) -> AnyTool:
     """The tool of this name."""
     tool = TOOLS.get(name)
     if tool is None:

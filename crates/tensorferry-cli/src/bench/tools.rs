@@ -3,28 +3,35 @@
 use std::path::PathBuf;
 use std::process::Command;
 
-use tensorferry::{Error, Kind, Result};
+use tensorferry::plan::checkpoint::Goal;
+use tensorferry::{Error, Kind, Result, Size};
 
 use crate::Env;
 
-/// How well the dictionary of tools chooses, beside the best choice; needs Python with torch
+/// Whether choosing a tool for each situation beats every single tool; needs Python with torch
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     /// A directory on the disk to measure; what is made there is removed again
     #[arg(long, value_name = "DIRECTORY", default_value = ".")]
     path: PathBuf,
-    /// Record every tool at every step into this file, for `simulate tools`
+    /// A directory on a second file system, such as one in memory
+    #[arg(long, value_name = "DIRECTORY", default_value = "/dev/shm")]
+    second: PathBuf,
+    /// Which seconds count: those to write (w), to read (r), or both (w+r)
+    #[arg(long, default_value = "w+r")]
+    goal: Goal,
+    /// The largest object
+    #[arg(long, value_name = "SIZE", default_value = "128MiB")]
+    largest: Size,
+    /// Keep what each tool took in this file, for `simulate tools`
     #[arg(long, value_name = "FILE", required_unless_present = "live")]
     trace: Option<PathBuf>,
-    /// Let the policies work, print their shares of the best, and write all numbers into this file
+    /// Let the policies work beside the tools, and keep all numbers in this file
     #[arg(long, value_name = "FILE")]
     live: Option<PathBuf>,
-    /// More or fewer steps than usual
+    /// More or fewer rounds than usual
     #[arg(long, default_value_t = 1.0)]
     scale: f64,
-    /// Saves that need not survive a power cut, and are read while they are cached
-    #[arg(long)]
-    relaxed: bool,
 }
 
 pub(crate) fn run(args: &Args, env: &Env) -> Result<()> {
@@ -34,14 +41,13 @@ pub(crate) fn run(args: &Args, env: &Env) -> Result<()> {
     let python = env.interpreter();
     let mut command = Command::new(python);
     command.args(["-m", "tensorferry_bench.tools", "--path"]).arg(&args.path);
+    command.arg("--second").arg(&args.second).args(["--goal", args.goal.name()]);
+    command.arg(format!("--largest={}", args.largest.0));
     command.arg(format!("--scale={}", args.scale));
     for (name, file) in [("--trace", &args.trace), ("--live", &args.live)] {
         if let Some(file) = file {
             command.arg(name).arg(file);
         }
-    }
-    if args.relaxed {
-        command.arg("--relaxed");
     }
     let status = command.status().map_err(|error| {
         Error::from_io(error, "can't start Python").with("python", python.display())

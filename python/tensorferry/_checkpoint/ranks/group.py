@@ -34,10 +34,8 @@ class Group:
         return replace(self, sharded=_dims(sharded), replicated=_patterns(replicated))
 
 
-def group_of(rank: int | None, world_size: int | None) -> Group | None:
-    """Judges who a caller is; None for one without ranks."""
-    if rank is None and world_size is None:
-        return None
+def group_of(rank: int | None, world_size: int | None) -> Group:
+    """Judges who a caller is."""
     if rank is None or world_size is None:
         missing = "rank" if rank is None else "world_size"
         raise InvalidInput(f"rank and world_size belong together; {missing} is missing")
@@ -49,13 +47,6 @@ def group_of(rank: int | None, world_size: int | None) -> Group | None:
     if not 0 <= rank < world_size:
         raise InvalidInput(f"of {world_size} ranks, rank is 0 to {world_size - 1}, not {rank}")
     return Group(rank, world_size)
-
-
-def check_none(sharded: Mapping[str, int] | None, replicated: Sequence[str] | bool) -> None:
-    """Callers without ranks say nothing about them."""
-    if sharded or replicated:
-        what = "sharded and replicated are for several ranks"
-        raise InvalidInput(f"{what}; give rank and world_size too")
 
 
 def check_tool(tool: str) -> None:

@@ -48,7 +48,7 @@ def load(path: str, options: LoadOptions, *, rank: int, world_size: int) -> Any:
         if recognise(path) != "index":
             from tensorferry._checkpoint import run
 
-            return run.load(path, options)
+            return run.load_as_found(path, options)
         index = read(path)
         try:
             with outside_of_transforms():

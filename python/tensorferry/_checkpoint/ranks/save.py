@@ -6,8 +6,9 @@ import os
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from typing import Protocol, TypeAlias
+from typing import TypeAlias
 
+from tensorferry._checkpoint.chooser import Chooser
 from tensorferry._checkpoint.opened import Opened
 from tensorferry._checkpoint.ranks import alone, index, together
 from tensorferry._checkpoint.ranks.claim import Claim, claim
@@ -19,21 +20,13 @@ from tensorferry._checkpoint.ranks.survey import survey
 from tensorferry._checkpoint.ranks.ticket import Ticket
 from tensorferry._checkpoint.ranks.words import Words, open_part
 from tensorferry._checkpoint.report import SaveReport
+from tensorferry._checkpoint.run import save_core
 from tensorferry._checkpoint.tools import SaveOptions
 from tensorferry._errors import Corrupt, Error, NotFound
-from tensorferry._structure import Flat, flatten
-
-
-class Chooser(Protocol):
-    """Knows the fastest tool, and learns."""
-
-    def save_core(self, obj: object, flat: Flat, path: str, options: SaveOptions) -> SaveReport:
-        """Saves in our own format, with the fastest tool that writes it."""
-        ...
-
+from tensorferry._structure import flatten
 
 Prepared: TypeAlias = tuple[Chooser, Group]
-"""The tool, and the rank with what it says about its tensors."""
+"""Who chooses the tool, and the rank with what it says about its tensors."""
 
 
 def save(
@@ -104,7 +97,7 @@ class _Saving:
             begun=ticket.begun,
         )
         file = beside(self.path, self.files(ticket)[group.rank])
-        return chooser.save_core(obj, flat, file, self.options)
+        return save_core(chooser, obj, flat, file, self.options)
 
     def all_there(self, ticket: Ticket) -> bool:
         """Whether the files of all ranks are there, and none is from before this process."""

@@ -16,7 +16,7 @@
 //! | what is asked: goal, situation, save, load; what is told: an observation | `ask.rs` |
 //! | sizes in half octaves | `class.rs` |
 //! | the published algorithm, step by step | `paper.rs` |
-//! | ours: one belief about all tools at all sizes, looks that pay | `bandit/` |
+//! | ours: a rule for each situation, and a short memory | `rule/` |
 //! | the user's own choice by size | `own.rs` |
 //! | one face over all of them, kept as JSON | `dictionary/` |
 //! | what was done, as data and as a table | `report.rs` |
@@ -30,7 +30,7 @@
 //! };
 //!
 //! # fn main() -> tensorferry::Result<()> {
-//! let mut dictionary = Dictionary::aware(Explore::Bandit, Goal::Write);
+//! let mut dictionary = Dictionary::aware(Explore::Rule, Goal::Write);
 //! let save = Save {
 //!     size: 64 << 20,
 //!     writing: Writing::Durable,
@@ -52,12 +52,12 @@
 //! ```
 
 mod ask;
-pub mod bandit;
 mod class;
 mod dictionary;
 mod own;
 pub mod paper;
 mod report;
+pub mod rule;
 pub mod simulate;
 mod tables;
 mod tool;
@@ -68,4 +68,4 @@ pub use dictionary::{Dictionary, Explore, VERSION};
 pub use own::Own;
 pub use report::{Report, Row, Used};
 pub use tables::{Entry, Table, Tables};
-pub use tool::{Format, Tool, Tools};
+pub use tool::{ADDED_MAX, Added, Format, NAME_BYTES_MAX, Tool, Tools};

@@ -30,7 +30,7 @@ use super::tables::{Entry, Table, Tables};
 use super::tool::{Tool, Tools};
 use crate::error::{Error, Kind, Result};
 
-/// In which order tools are tried.
+/// In which order tools are tried; then come those that were added.
 pub const ORDER: [Tool; 4] = [Tool::Direct, Tool::Numpy, Tool::Torch, Tool::Buffered];
 
 /// Sizes that one dictionary remembers at most.
@@ -119,7 +119,9 @@ impl Paper {
         let tried = self.write.get(&size);
         let untried = || {
             let is_untried = |tool: &Tool| tried.is_none_or(|tried| tried.of(*tool).is_none());
-            ORDER.into_iter().filter(|tool| writers.contains(*tool)).find(is_untried)
+            let ours = ORDER.into_iter().filter(|tool| writers.contains(*tool));
+            let added = writers.into_iter().filter(|tool| !ORDER.contains(tool));
+            ours.chain(added).find(is_untried)
         };
         from_goal
             .or_else(|| best_of(&self.write))
@@ -286,7 +288,7 @@ mod tests {
 
     /// A time for anything, the same whoever asks.
     fn time(seed: u64, moment: usize, tool: Tool, write: bool) -> f64 {
-        let mixed = (seed ^ (moment as u64) << 8 ^ (tool as u64) << 1 ^ u64::from(write))
+        let mixed = (seed ^ (moment as u64) << 8 ^ (tool.number() as u64) << 1 ^ u64::from(write))
             .wrapping_mul(0x9e37_79b9_7f4a_7c15);
         1.0 + ((mixed ^ mixed >> 29).wrapping_mul(0xbf58_476d_1ce4_e5b9) >> 44) as f64
     }

@@ -1,6 +1,6 @@
 //! One face over all ways to decide: one tool, the user's own dictionary, or what was learned.
 //!
-//! The states of learning are those of [`paper`](super::paper) and [`bandit`](super::bandit); this adds
+//! The states of learning are those of [`paper`](super::paper) and [`rule`](super::rule); this adds
 //! what both share: when everything is looked at anew, what a report says, and the JSON in which a run
 //! is kept. What comes back from JSON is the same to the last bit, so that a run goes on as if it had
 //! not been interrupted.
@@ -10,14 +10,16 @@ mod state;
 #[cfg(not(loom))]
 mod tests;
 
+use std::str::FromStr;
+
 use serde::{Deserialize, Serialize};
 
 pub use self::state::VERSION;
 use super::ask::{Direction, Goal, Load, Observed, Reading, Save, Writing};
-use super::bandit::Bandit;
 use super::own::Own;
 use super::paper::Paper;
 use super::report::{Report, Tally};
+use super::rule::Rule;
 use super::tables::{Entry, Table, Tables};
 use super::tool::Tool;
 use crate::error::{Error, Result};
@@ -25,11 +27,27 @@ use crate::error::{Error, Result};
 /// How a dictionary learns.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum Explore {
-    /// Ours: see [`bandit`](super::bandit).
+    /// Ours: see [`rule`](super::rule).
     #[default]
-    Bandit,
+    Rule,
     /// As published: see [`paper`](super::paper).
     Paper,
+}
+
+impl FromStr for Explore {
+    type Err = Error;
+
+    /// `rule`, or `bandit`, as it was called once; or `paper`.
+    fn from_str(name: &str) -> Result<Self> {
+        match name {
+            "rule" | "bandit" => Ok(Self::Rule),
+            "paper" => Ok(Self::Paper),
+            _ => {
+                let choices = "choose \"rule\" or \"paper\"";
+                Err(Error::invalid(format!("{name:?} is no way to explore; {choices}")))
+            }
+        }
+    }
 }
 
 /// Decides which tool moves an object.
@@ -49,7 +67,7 @@ enum Mode {
     One { tool: Tool },
     Own { goal: Goal, tables: Own },
     Paper { goal: Goal, memory: Paper },
-    Bandit { goal: Goal, memory: Bandit },
+    Rule { goal: Goal, memory: Rule },
 }
 
 impl Dictionary {
@@ -66,7 +84,7 @@ impl Dictionary {
     /// What was measured.
     pub fn aware(explore: Explore, goal: Goal) -> Self {
         Self::of(match explore {
-            Explore::Bandit => Mode::Bandit { goal, memory: Bandit::default() },
+            Explore::Rule => Mode::Rule { goal, memory: Rule::default() },
             Explore::Paper => Mode::Paper { goal, memory: Paper::default() },
         })
     }
@@ -99,7 +117,7 @@ impl Dictionary {
             }
             Mode::Own { goal, tables } => tables.choose_write(*goal, save),
             Mode::Paper { goal, memory } => Ok(memory.save(*goal, save.size, writers)),
-            Mode::Bandit { goal, memory } => memory.choose_write(*goal, save),
+            Mode::Rule { goal, memory } => memory.choose_write(*goal, save),
         }
     }
 
@@ -114,7 +132,7 @@ impl Dictionary {
                 memory.load(load.size);
                 load.plainly()
             }
-            Mode::Bandit { memory, .. } => memory.choose_read(load),
+            Mode::Rule { memory, .. } => memory.choose_read(load),
         }
     }
 
@@ -126,7 +144,7 @@ impl Dictionary {
         match (&mut self.mode, situation.direction()) {
             (Mode::Paper { memory, .. }, Direction::Write) => memory.wrote(size, tool, seconds),
             (Mode::Paper { memory, .. }, Direction::Read) => memory.read(size, tool, seconds),
-            (Mode::Bandit { memory, .. }, _) => {
+            (Mode::Rule { memory, .. }, _) => {
                 memory.record(observed)?;
                 best_share = Some(memory.best_share(situation, tool, size));
             }
@@ -142,7 +160,7 @@ impl Dictionary {
         self.since_flush = 0;
         match &mut self.mode {
             Mode::Paper { memory, .. } => memory.flush(),
-            Mode::Bandit { memory, .. } => memory.flush(),
+            Mode::Rule { memory, .. } => memory.flush(),
             Mode::One { .. } | Mode::Own { .. } => {}
         }
     }
@@ -159,7 +177,7 @@ impl Dictionary {
             }
             Mode::Own { tables, .. } => tables.tables(),
             Mode::Paper { memory, .. } => memory.tables(),
-            Mode::Bandit { memory, .. } => {
+            Mode::Rule { memory, .. } => {
                 let write = self.tally.busiest(Direction::Write).unwrap_or(Writing::Durable.into());
                 let read = self.tally.busiest(Direction::Read).unwrap_or(Reading::Cold.into());
                 memory.tables(write, read)
@@ -170,7 +188,7 @@ impl Dictionary {
     /// What was done so far, over all flushes.
     pub fn report(&self) -> Report {
         self.tally.report(|situation, size| match &self.mode {
-            Mode::Bandit { memory, .. } => memory.best_known(situation, size),
+            Mode::Rule { memory, .. } => memory.best_known(situation, size),
             _ => None,
         })
     }

@@ -7,7 +7,7 @@ use crate::error::{Error, Kind, Result};
 use crate::plan::checkpoint::report::Tally;
 
 /// Of the state; another one is refused, because its numbers mean something else.
-pub const VERSION: u32 = 4;
+pub const VERSION: u32 = 5;
 
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]

@@ -19,11 +19,11 @@ fn observed(situation: Situation, tool: Tool, size: u64, seconds: f64) -> Observ
 fn once(dictionary: &mut Dictionary, size: u64, eligible: Tools, times: [f64; 5]) -> (Tool, Tool) {
     let (writing, reading) = (Writing::Durable, Reading::Cold);
     let writer = dictionary.choose_write(&Save { size, writing, reading, eligible }).unwrap();
-    let write = observed(Situation::Durable, writer, size, times[writer as usize]);
+    let write = observed(Situation::Durable, writer, size, times[writer.number()]);
     dictionary.record(&write).unwrap();
     let load = Load { size, reading, written_with: writer, eligible };
     let reader = dictionary.choose_read(&load).unwrap();
-    let read = observed(Situation::Cold, reader, size, times[reader as usize]);
+    let read = observed(Situation::Cold, reader, size, times[reader.number()]);
     dictionary.record(&read).unwrap();
     (writer, reader)
 }
@@ -33,7 +33,7 @@ fn modes() -> Vec<Dictionary> {
     let mut modes = vec![Dictionary::one(Tool::Numpy), Dictionary::own(own, Goal::Both)];
     for goal in Goal::ALL {
         modes.push(Dictionary::aware(Explore::Paper, goal).update_every(Some(40)).unwrap());
-        modes.push(Dictionary::aware(Explore::Bandit, goal));
+        modes.push(Dictionary::aware(Explore::Rule, goal));
     }
     modes
 }
@@ -107,7 +107,7 @@ fn an_update_flushes_after_that_many_operations_and_never_unless_asked() {
         let mut choices = Vec::new();
         for _ in 0..12 {
             let tool = paper.choose_write(&Save { eligible: writers, ..save(8) }).unwrap();
-            let write = observed(Situation::Durable, tool, 8, 1.0 + f64::from(tool as u8));
+            let write = observed(Situation::Durable, tool, 8, 1.0 + f64::from(tool.number() as u8));
             paper.record(&write).unwrap();
             choices.push(tool);
         }
@@ -122,7 +122,7 @@ fn an_update_flushes_after_that_many_operations_and_never_unless_asked() {
 
 #[test]
 fn tables_have_the_papers_shape_and_can_be_given_back_as_ones_own() {
-    for explore in [Explore::Paper, Explore::Bandit] {
+    for explore in [Explore::Paper, Explore::Rule] {
         let mut dictionary = Dictionary::aware(explore, Goal::Both);
         for _ in 0..40 {
             once(&mut dictionary, 1 << 20, Tools::ALL, [1.0, 2.0, 0.5, 4.0, 3.0]);
@@ -168,38 +168,38 @@ fn a_report_counts_what_was_done_and_prints_well() {
 
 #[test]
 fn a_state_that_makes_no_sense_is_an_error_that_says_why() {
-    let mut bandit = Dictionary::aware(Explore::Bandit, Goal::Write);
-    once(&mut bandit, 4096, Tools::ALL, [1.0; 5]);
+    let mut rule = Dictionary::aware(Explore::Rule, Goal::Write);
+    rule.record(&observed(Situation::Durable, Tool::Direct, 4096, 1.0)).unwrap();
     let mut paper = Dictionary::aware(Explore::Paper, Goal::Write);
     once(&mut paper, 4096, Tools::ALL, [1.0; 5]);
-    let (bandit, paper) = (bandit.to_json().unwrap(), paper.to_json().unwrap());
+    let (rule, paper) = (rule.to_json().unwrap(), paper.to_json().unwrap());
     for (json, kind, text) in [
         ("{".to_owned(), Kind::Corrupt, "this is no dictionary's state: EOF"),
         ("{}".to_owned(), Kind::Corrupt, "this is no dictionary's state: missing field `version`"),
         (
-            bandit.replace("\"version\":4", "\"version\":9"),
+            rule.replace("\"version\":5", "\"version\":9"),
             Kind::Unsupported,
-            "the state is of another version; start a new dictionary (version: 9, known: 4)",
+            "the state is of another version; start a new dictionary (version: 9, known: 5)",
         ),
         (
-            bandit.replace("direct", "tape"),
+            rule.replace("direct", "tape"),
             Kind::Corrupt,
-            "this is no dictionary's state: unknown variant",
+            "this is no dictionary's state: \"tape\" is no tool; choose direct, buffered, mapped",
         ),
         (
-            bandit.replacen("\"noise\":", "\"noise\":-", 1),
+            rule.replacen("\"weight\":", "\"weight\":-", 1),
             Kind::Corrupt,
-            "this is no dictionary's state: a track is out of bounds (track: 0)",
+            "this is no dictionary's state: what is remembered of a size is out of bounds (cell: 0)",
         ),
         (
-            bandit.replacen("[\"durable\",\"direct\"", "[\"durable\",\"mapped\"", 1),
+            rule.replacen("\"tools\":{\"direct\"", "\"tools\":{\"mapped\"", 1),
             Kind::Corrupt,
-            "this is no dictionary's state: mapped does not write (track: 0)",
+            "this is no dictionary's state: mapped does not write (cell: 0)",
         ),
         (
-            bandit.replacen("\"seconds\":1.0", "\"seconds\":-1.0", 1),
+            rule.replacen("\"seconds\":1.0", "\"seconds\":-1.0", 1),
             Kind::Corrupt,
-            "this is no dictionary's state: a ledger is out of bounds (ledger: 0)",
+            "this is no dictionary's state: what is remembered of a size is out of bounds (cell: 0)",
         ),
         (
             paper.replacen("[1.0,\"direct\"]", "[1.0,\"mapped\"]", 1),
@@ -217,7 +217,7 @@ fn a_state_that_makes_no_sense_is_an_error_that_says_why() {
             "the best tool of a speed list is not in it (in: WDic, size: 4096)",
         ),
         (
-            bandit.replacen("\"update_every\":null", "\"update_every\":0", 1),
+            rule.replacen("\"update_every\":null", "\"update_every\":0", 1),
             Kind::InvalidInput,
             "an update after every 0 operations",
         ),

@@ -1,15 +1,16 @@
-//! How much of the oracles each policy reaches, as data and as a table.
+//! What each policy took beside single tools, by situation and over the mixture: as data and as tables.
 
 use std::collections::BTreeMap;
 use std::fmt;
 
 use serde::Serialize;
 
-use super::trace::Trace;
-use crate::plan::checkpoint::ask::Goal;
+use super::trace::{Step, Trace};
+use crate::plan::checkpoint::ask::{Goal, Reading, Situation, Writing};
+use crate::plan::checkpoint::tool::Tool;
 use crate::size::Size;
 
-/// Every policy beside the two oracles.
+/// Every policy beside the single tools and the oracle.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Comparison {
     /// Where the trace was recorded.
@@ -23,87 +24,119 @@ pub struct Comparison {
     /// What the machine did meanwhile.
     pub phases: Vec<String>,
     /// Seconds of the informed oracle.
-    pub informed_seconds: f64,
-    /// Seconds of the oracle with hindsight.
-    pub hindsight_seconds: f64,
+    pub oracle_seconds: f64,
+    /// In which situations the steps were.
+    pub situations: Vec<Situated>,
     /// One for each.
     pub policies: Vec<Policy>,
+    /// Of the best single tool over the mixture.
+    tool_seconds: f64,
+    /// The number of each step's situation.
     #[serde(skip)]
-    informed: Sums,
-    #[serde(skip)]
-    hindsight: Sums,
+    of_step: Vec<usize>,
 }
 
-/// What one policy took.
+/// A situation.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Situated {
+    /// The file system.
+    pub mount: String,
+    /// How is written there.
+    pub writing: Writing,
+    /// How is read.
+    pub reading: Reading,
+    /// Bytes of an object.
+    pub size: u64,
+    /// How many steps were in it.
+    pub steps: usize,
+    /// The single tool that is best in it.
+    pub tool: Option<Tool>,
+    /// Its seconds, of all steps.
+    pub tool_seconds: f64,
+}
+
+/// What one policy took. A share is a tool's seconds over the policy's: above one, the policy is faster.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Policy {
     /// What it is called.
     pub name: String,
     /// Seconds of all steps.
     pub seconds: f64,
-    /// Over all seconds.
-    pub overall: Shares,
-    /// Geometric mean over the sizes.
-    pub mean_over_sizes: Shares,
-    /// By size in bytes.
-    pub sizes: BTreeMap<u64, Shares>,
+    /// Over the mixture: of the single tool that is best for all of it.
+    pub of_tool: f64,
+    /// The same of the informed oracle.
+    pub of_oracle: f64,
+    /// In each situation, of the tool that is best there.
+    pub situations: Vec<f64>,
 }
 
-/// An oracle's seconds over the policy's.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
-pub struct Shares {
-    /// Of the oracle that knows what to expect. More than one where noise was kind.
-    pub informed: f64,
-    /// Of the oracle that knows each single time.
-    pub hindsight: f64,
-}
+impl Policy {
+    /// Geometric mean over the situations.
+    pub fn mean(&self) -> f64 {
+        let logarithms = self.situations.iter().map(|share| share.ln());
+        (logarithms.sum::<f64>() / self.situations.len() as f64).exp()
+    }
 
-/// Seconds by size.
-type Sums = BTreeMap<u64, f64>;
+    /// In the situation where it is the furthest behind.
+    pub fn worst(&self) -> f64 {
+        self.situations.iter().copied().fold(f64::INFINITY, f64::min)
+    }
+}
 
 impl Comparison {
-    pub(super) fn new(trace: &Trace, goal: Goal, informed: &[f64], hindsight: &[f64]) -> Self {
+    pub(super) fn new(
+        trace: &Trace,
+        goal: Goal,
+        earlier_steps: usize,
+        tools: &[(Tool, Vec<f64>)],
+        oracle: &[f64],
+    ) -> Self {
+        let mut keys: Vec<_> = trace.steps.iter().map(key).collect();
+        keys.sort_unstable();
+        keys.dedup();
+        let numbers: BTreeMap<_, _> = keys.iter().zip(0..).collect();
+        let of_step: Vec<usize> = trace.steps.iter().map(|step| numbers[&key(step)]).collect();
+        let sums: Vec<_> =
+            tools.iter().map(|(tool, paid)| (*tool, sums(paid, &of_step, keys.len()))).collect();
+        let situated = |(number, (mount, (writing, reading), size)): (usize, &Key<'_>)| {
+            let here = sums.iter().map(|(tool, sums)| (*tool, sums[number]));
+            let best = here.min_by(|(_, a), (_, b)| a.total_cmp(b));
+            Situated {
+                mount: (*mount).to_owned(),
+                writing: *writing,
+                reading: *reading,
+                size: *size,
+                steps: of_step.iter().filter(|of| **of == number).count(),
+                tool: best.map(|(tool, _)| tool),
+                tool_seconds: best.map_or(f64::NAN, |(_, seconds)| seconds),
+            }
+        };
+        let totals = tools.iter().map(|(_, paid)| paid.iter().sum::<f64>());
         Self {
             machine: trace.machine.clone(),
             goal,
             steps: trace.steps.len(),
-            earlier_steps: 0,
+            earlier_steps,
             phases: trace.phases.clone(),
-            informed_seconds: informed.iter().sum(),
-            hindsight_seconds: hindsight.iter().sum(),
+            oracle_seconds: oracle.iter().sum(),
+            situations: keys.iter().enumerate().map(situated).collect(),
             policies: Vec::new(),
-            informed: by_size(trace, informed),
-            hindsight: by_size(trace, hindsight),
+            tool_seconds: totals.fold(f64::INFINITY, f64::min),
+            of_step,
         }
     }
 
     /// Adds a policy that took so long at each step.
-    pub(super) fn add(&mut self, name: String, trace: &Trace, paid: &[f64]) {
+    pub(super) fn add(&mut self, name: String, paid: &[f64]) {
         let seconds = paid.iter().sum::<f64>();
-        let shares = |(size, seconds): (u64, f64)| {
-            let shares = Shares {
-                informed: self.informed[&size] / seconds,
-                hindsight: self.hindsight[&size] / seconds,
-            };
-            (size, shares)
-        };
-        let sizes: BTreeMap<u64, Shares> = by_size(trace, paid).into_iter().map(shares).collect();
-        let mean = |share: fn(&Shares) -> f64| {
-            (sizes.values().map(|shares| share(shares).ln()).sum::<f64>() / sizes.len() as f64)
-                .exp()
-        };
+        let sums = sums(paid, &self.of_step, self.situations.len());
+        let shares = self.situations.iter().zip(sums);
         self.policies.push(Policy {
             name,
             seconds,
-            overall: Shares {
-                informed: self.informed_seconds / seconds,
-                hindsight: self.hindsight_seconds / seconds,
-            },
-            mean_over_sizes: Shares {
-                informed: mean(|shares| shares.informed),
-                hindsight: mean(|shares| shares.hindsight),
-            },
-            sizes,
+            of_tool: self.tool_seconds / seconds,
+            of_oracle: self.oracle_seconds / seconds,
+            situations: shares.map(|(here, own)| here.tool_seconds / own).collect(),
         });
     }
 
@@ -113,17 +146,24 @@ impl Comparison {
     }
 }
 
-fn by_size(trace: &Trace, paid: &[f64]) -> Sums {
-    let mut sums = Sums::new();
-    for (step, seconds) in trace.steps.iter().zip(paid) {
-        *sums.entry(step.size).or_default() += seconds;
+type Key<'a> = (&'a str, (Writing, Reading), u64);
+
+fn key(step: &Step) -> Key<'_> {
+    (&step.mount, step.situation, step.size)
+}
+
+/// Seconds by situation.
+fn sums(paid: &[f64], of_step: &[usize], situations: usize) -> Vec<f64> {
+    let mut sums = vec![0.0; situations];
+    for (seconds, number) in paid.iter().zip(of_step) {
+        sums[*number] += seconds;
     }
     sums
 }
 
 /// Widths of the columns of names and of numbers.
-const NAME: usize = 32;
-const NUMBER: usize = 12;
+const NAME: usize = 34;
+const NUMBER: usize = 11;
 
 impl fmt::Display for Comparison {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -133,27 +173,22 @@ impl fmt::Display for Comparison {
         if self.earlier_steps > 0 {
             writeln!(f, "dictionaries kept from {} earlier steps", self.earlier_steps)?;
         }
-        writeln!(f)?;
-        write!(f, "{:NAME$}{:>NUMBER$}{:>24}{:>24}", "", "", "of informed oracle", "of hindsight")?;
-        write!(f, "\n{:NAME$}{:>NUMBER$}", "policy", "seconds")?;
-        for column in ["by seconds", "by size", "by seconds", "by size"] {
+        write!(f, "\n{:NAME$}", "over the mixture")?;
+        for column in ["seconds", "of a tool", "of oracle", "mean", "worst"] {
             write!(f, "{column:>NUMBER$}")?;
         }
-        for (name, seconds) in
-            [("informed oracle", self.informed_seconds), ("hindsight", self.hindsight_seconds)]
-        {
-            write!(f, "\n{name:NAME$}{seconds:>NUMBER$.3}")?;
-        }
         self.policies.iter().try_for_each(|policy| write!(f, "\n{policy}"))?;
-        f.write_str("\n\nof the informed oracle, for each size:\n")?;
-        write!(f, "{:NAME$}", "policy")?;
-        self.informed.keys().try_for_each(|size| write!(f, "{:>10}", Size(*size).to_string()))?;
-        self.policies.iter().try_for_each(|policy| {
-            write!(f, "\n{:NAME$}", policy.name)?;
-            policy
-                .sizes
-                .values()
-                .try_for_each(|shares| write!(f, "{:>10}", percent(shares.informed)))
+        f.write_str(
+            "\n\nof a tool: its seconds over these, for the single tool that is best over all; ",
+        )?;
+        f.write_str("mean, worst: over the situations,\nfor the tool that is best in each\n")?;
+        write!(f, "\n{:NAME$}{:>NUMBER$}", "by situation", "best tool")?;
+        self.policies.iter().try_for_each(|policy| write!(f, "{:>NUMBER$}", policy.name))?;
+        self.situations.iter().enumerate().try_for_each(|(number, here)| {
+            let tool = here.tool.map_or("-", Tool::name);
+            write!(f, "\n{:NAME$}{tool:>NUMBER$}", here.to_string())?;
+            let shares = self.policies.iter().map(|policy| policy.situations[number]);
+            shares.into_iter().try_for_each(|share| write!(f, "{share:>NUMBER$.3}"))
         })
     }
 }
@@ -161,14 +196,16 @@ impl fmt::Display for Comparison {
 impl fmt::Display for Policy {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{:NAME$}{:>NUMBER$.3}", self.name, self.seconds)?;
-        let Self { overall, mean_over_sizes: mean, .. } = self;
-        for share in [overall.informed, mean.informed, overall.hindsight, mean.hindsight] {
-            write!(f, "{:>NUMBER$}", percent(share))?;
-        }
-        Ok(())
+        let shares = [self.of_tool, self.of_oracle, self.mean(), self.worst()];
+        shares.iter().try_for_each(|share| write!(f, "{share:>NUMBER$.3}"))
     }
 }
 
-fn percent(share: f64) -> String {
-    format!("{:.1} %", 100.0 * share)
+impl fmt::Display for Situated {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let situations = [Situation::from(self.writing), Situation::from(self.reading)];
+        let mount = if self.mount.is_empty() { String::new() } else { format!("{} ", self.mount) };
+        let text = format!("{mount}{} {} {}", situations[0], situations[1], Size(self.size));
+        f.pad(&text)
+    }
 }

@@ -1,19 +1,14 @@
-//! Policies compared over a recorded trace.
+//! Policies compared over a recorded trace that mixes situations.
 //!
 //! At each step a policy chooses a tool to write with, pays the recorded time, and, where the goal
 //! counts reading, chooses a tool to read with among those of the format, and pays that. It learns only
-//! from what it paid. What counts are the seconds of the goal.
+//! from what it paid, with a dictionary for each file system. What counts are the seconds of the goal.
 //!
-//! Two oracles stand beside: the *informed* one knows what to expect of each tool (the median for that
-//! size within its phase), the one with *hindsight* knows each single time. A share is an oracle's
-//! seconds over the policy's. Seconds are those of the largest objects, mostly, so shares are given for
-//! each size too, and their geometric mean.
-//!
-//! Nobody is informed for nothing. [`ONE_LOOK`] is what the informed oracle would reach if it had to use
-//! each tool once at each size, where that is expected to cost least: who learns each size by itself
-//! can't expect more. A policy that learns one size from another can, and so can one whose dictionary
-//! was kept from earlier operations ([`compare_after`]). And nobody is told of a change: [`ONE_LATE`] is
-//! the same, if the first operation at each size after a change of phase is done as was best before it.
+//! Beside the policies stand the single tools, each used for everything. A *situation* is a file system,
+//! how is written and read there, and a size. In each, a share is the seconds of the tool that is best
+//! there, over the policy's; over the mixture, those of the single tool that is best for all of it. The
+//! *informed oracle* knows what to expect of each tool (the median for that situation within its phase):
+//! who can't see the noise ahead does no better.
 
 mod comparison;
 mod oracle;
@@ -24,11 +19,10 @@ pub(super) mod synthetic;
 #[cfg(not(loom))]
 mod tests;
 mod trace;
-#[cfg(test)]
-#[cfg(not(loom))]
-mod variations;
 
-pub use self::comparison::{Comparison, Policy, Shares};
+use std::collections::BTreeMap;
+
+pub use self::comparison::{Comparison, Policy, Situated};
 pub use self::trace::{Step, Times, Trace};
 use super::ask::{Goal, Load, Observed, Save, Situation};
 use super::dictionary::{Dictionary, Explore};
@@ -38,19 +32,16 @@ use crate::error::{Error, Kind, Result};
 /// How often the paper's dictionaries are flushed, in operations, unless the user says otherwise.
 pub const PAPER_UPDATE_EVERY: u64 = 1000;
 
-/// The informed oracle, if it had to use each tool once at each size.
-pub const ONE_LOOK: &str = "best with one look at each tool";
-
-/// The same, if it also saw only by an operation of each size that things have changed.
-pub const ONE_LATE: &str = "one look, one step late";
+/// The policy that is ours.
+pub const ADAPTING: &str = "adapting";
 
 /// Replays every policy, from a dictionary that knows nothing.
 pub fn compare(trace: &Trace, goal: Goal, paper_update_every: u64) -> Result<Comparison> {
     compare_after(None, trace, goal, paper_update_every)
 }
 
-/// Replays every policy with the dictionary that it has after an earlier trace, of which no second counts:
-/// dictionaries are kept for each mount, so only the first run there knows nothing.
+/// Replays every policy with the dictionaries that it has after an earlier trace, of which no second counts:
+/// they are kept for each mount, so only the first run there knows nothing.
 pub fn compare_after(
     earlier: Option<&Trace>,
     trace: &Trace,
@@ -61,46 +52,57 @@ pub fn compare_after(
     let paid = |choices: &[oracle::Choice]| -> Result<Vec<f64>> {
         trace.steps.iter().zip(choices).map(|(step, choice)| pay(step, goal, *choice)).collect()
     };
-    let informed = paid(&oracle::informed(trace, goal))?;
-    let hindsight = paid(&oracle::hindsight(trace, goal))?;
-    let mut comparison = Comparison::new(trace, goal, &informed, &hindsight);
-    comparison.earlier_steps = earlier.map_or(0, |earlier| earlier.steps.len());
-    let paper = || Dictionary::aware(Explore::Paper, goal);
-    for (name, mut dictionary) in [
-        ("bandit".to_owned(), Dictionary::aware(Explore::Bandit, goal)),
-        (
-            format!("paper, updated every {paper_update_every}"),
-            paper().update_every(Some(paper_update_every))?,
-        ),
-        ("paper, first dictionary".to_owned(), paper()),
-    ] {
-        if let Some(earlier) = earlier {
-            replay(&mut dictionary, earlier, goal)
-                .map_err(|error| error.with("trace", "earlier"))?;
-        }
-        comparison.add(name, trace, &replay(&mut dictionary, trace, goal)?);
-    }
-    let add = |paid: &[f64], lost: Vec<f64>| -> Vec<f64> {
-        paid.iter().zip(lost).map(|(paid, lost)| paid + lost).collect()
+    let single = |tool: Tool| -> Result<Option<(Tool, Vec<f64>)>> {
+        let choices = always(tool, trace, goal);
+        choices.map(|choices| Ok((tool, paid(&choices)?))).transpose()
     };
-    let looking = add(&informed, oracle::looks(trace, goal));
-    comparison.add(ONE_LOOK.to_owned(), trace, &looking);
-    comparison.add(ONE_LATE.to_owned(), trace, &add(&looking, oracle::late(trace, goal)));
-    for tool in Tool::ALL {
-        if let Some(choices) = always(tool, trace, goal) {
-            comparison.add(format!("always {tool}"), trace, &paid(&choices)?);
+    let tools: Result<Vec<_>> =
+        Tool::ALL.into_iter().filter_map(|tool| single(tool).transpose()).collect();
+    let tools = tools?;
+    let oracle = paid(&oracle::informed(trace, goal))?;
+    let earlier_steps = earlier.map_or(0, |earlier| earlier.steps.len());
+    let mut comparison = Comparison::new(trace, goal, earlier_steps, &tools, &oracle);
+    let paper = Dictionary::aware(Explore::Paper, goal);
+    for (name, fresh) in [
+        (ADAPTING.to_owned(), Dictionary::aware(Explore::Rule, goal)),
+        ("paper".to_owned(), paper.clone()),
+        (format!("paper/{paper_update_every}"), paper.update_every(Some(paper_update_every))?),
+    ] {
+        let mut player = Player::new(fresh);
+        if let Some(earlier) = earlier {
+            player.replay(earlier, goal).map_err(|error| error.with("trace", "earlier"))?;
         }
+        comparison.add(name, &player.replay(trace, goal)?);
+    }
+    for (tool, paid) in tools {
+        comparison.add(tool.name().to_owned(), &paid);
     }
     Ok(comparison)
 }
 
-/// Seconds of the goal at each step, as a dictionary chooses.
-pub fn replay(dictionary: &mut Dictionary, trace: &Trace, goal: Goal) -> Result<Vec<f64>> {
-    trace.check_goal(goal)?;
-    let one = |(number, step)| {
-        play(dictionary, step, goal).map_err(|error: Error| error.with("step", number))
-    };
-    trace.steps.iter().enumerate().map(one).collect()
+/// One policy: a dictionary for each file system.
+#[derive(Debug)]
+pub struct Player {
+    fresh: Dictionary,
+    by_mount: BTreeMap<String, Dictionary>,
+}
+
+impl Player {
+    /// One that begins on every file system with this dictionary.
+    pub fn new(fresh: Dictionary) -> Self {
+        Self { fresh, by_mount: BTreeMap::new() }
+    }
+
+    /// Seconds of the goal at each step, as the dictionaries choose.
+    pub fn replay(&mut self, trace: &Trace, goal: Goal) -> Result<Vec<f64>> {
+        trace.check_goal(goal)?;
+        let one = |(number, step): (usize, &Step)| {
+            let fresh = || self.fresh.clone();
+            let dictionary = self.by_mount.entry(step.mount.clone()).or_insert_with(fresh);
+            play(dictionary, step, goal).map_err(|error| error.with("step", number))
+        };
+        trace.steps.iter().enumerate().map(one).collect()
+    }
 }
 
 fn play(dictionary: &mut Dictionary, step: &Step, goal: Goal) -> Result<f64> {

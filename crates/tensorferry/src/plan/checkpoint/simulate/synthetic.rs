@@ -11,27 +11,44 @@ pub(crate) const SIZES: [u64; 10] =
 /// Microseconds and gigabytes a second of direct, buffered, mapped, torch and numpy.
 pub(crate) type Machine = [(f64, f64); 5];
 
-pub(crate) const WRITE: Machine =
-    [(150.0, 1.1), (60.0, 0.7), (0.0, 0.0), (300.0, 0.3), (110.0, 0.45)];
-pub(crate) const READ: Machine =
-    [(120.0, 2.0), (90.0, 1.2), (60.0, 1.0), (400.0, 0.6), (150.0, 0.9)];
+/// A file system, and how is written and read there.
+#[derive(Clone, Copy)]
+pub(crate) struct Place {
+    pub(crate) mount: &'static str,
+    pub(crate) situation: (Writing, Reading),
+    pub(crate) write: Machine,
+    pub(crate) read: Machine,
+}
 
-/// Writing and reading where the page cache wins, the other way round than the built-in table has it.
-pub(crate) const CACHED: (Machine, Machine) = (
-    [(900.0, 0.4), (100.0, 1.1), (0.0, 0.0), (350.0, 0.5), (200.0, 0.8)],
-    [(800.0, 0.5), (120.0, 1.6), (150.0, 1.3), (500.0, 0.7), (300.0, 1.0)],
-);
-/// Writing and reading over a network: latencies of milliseconds, and hardly a difference for large
-/// objects.
-pub(crate) const REMOTE: (Machine, Machine) = (
-    [(9000.0, 0.11), (6000.0, 0.10), (0.0, 0.0), (12_000.0, 0.08), (7000.0, 0.105)],
-    [(3000.0, 0.11), (4000.0, 0.10), (8000.0, 0.05), (6000.0, 0.09), (3500.0, 0.115)],
-);
+const NEVER: (f64, f64) = (0.0, 0.0);
+
+/// A disk, past the page cache.
+pub(crate) const DISK: Place = Place {
+    mount: "disk",
+    situation: (Writing::Durable, Reading::Cold),
+    write: [(450.0, 2.1), (440.0, 1.3), NEVER, (800.0, 0.6), (550.0, 0.8)],
+    read: [(150.0, 2.9), (170.0, 1.7), (180.0, 1.8), (400.0, 1.0), (250.0, 1.2)],
+};
+/// The same disk, through the page cache.
+pub(crate) const CACHE: Place = Place {
+    mount: "disk",
+    situation: (Writing::Relaxed, Reading::Warm),
+    write: [(160.0, 2.0), (30.0, 4.0), NEVER, (300.0, 1.5), (90.0, 2.2)],
+    read: [(100.0, 2.8), (40.0, 8.0), (45.0, 6.5), (180.0, 2.5), (70.0, 3.0)],
+};
+/// A file system on which nearly nothing is as the rule has it: latencies of milliseconds over a network, and
+/// past the page cache everything takes twice as long.
+pub(crate) const REMOTE: Place = Place {
+    mount: "remote",
+    situation: (Writing::Durable, Reading::Cold),
+    write: [(12_000.0, 0.5), (6000.0, 1.0), NEVER, (9000.0, 0.6), (7000.0, 0.8)],
+    read: [(6000.0, 0.55), (3000.0, 1.1), (8000.0, 0.5), (6000.0, 0.7), (3500.0, 1.0)],
+};
+pub(crate) const MIXTURE: &[Place] = &[DISK, CACHE, REMOTE];
 
 /// How a made-up machine behaves.
 pub(crate) struct Recipe {
-    /// For writing and for reading.
-    pub(crate) machine: (Machine, Machine),
+    pub(crate) places: Vec<Place>,
     pub(crate) steps: usize,
     /// Standard deviation of the logarithm.
     pub(crate) noise: f64,
@@ -39,7 +56,6 @@ pub(crate) struct Recipe {
     pub(crate) outliers: f64,
     /// Factor on a time at a part (0 to 1) of the run, for writing (true) or reading, and its phase.
     pub(crate) factor: fn(f64, bool, Tool, u64) -> f64,
-    pub(crate) phase: fn(f64) -> usize,
     pub(crate) phases: usize,
 }
 
@@ -47,38 +63,60 @@ pub(crate) fn steady(_: f64, _: bool, _: Tool, _: u64) -> f64 {
     1.0
 }
 
+/// A trace whose sizes take about as much time each.
 pub(crate) fn record(recipe: &Recipe, seed: u64) -> Trace {
     let mut random = Random(seed);
     let phases: Vec<_> = (0..recipe.phases).map(|number| format!("phase {number}")).collect();
     let steps = (0..recipe.steps).map(|number| {
         let part = number as f64 / recipe.steps as f64;
-        let size = SIZES[(random.next() >> 33) as usize % SIZES.len()];
+        let size = size(&mut random);
+        let place = recipe.places[random.below(recipe.places.len())];
         let mut time = |write: bool, tool: Tool| {
-            let (micros, gigabytes) =
-                if write { recipe.machine.0 } else { recipe.machine.1 }[tool as usize];
+            let machine = if write { place.write } else { place.read };
+            let (micros, gigabytes) = machine[tool.number()];
             let expected = micros * 1e-6 + size as f64 / (gigabytes * 1e9);
             (tool, expected * (recipe.factor)(part, write, tool, size) * recipe.noise(&mut random))
         };
+        let writers = Tool::ALL.into_iter().filter(|tool| tool.writes());
         Step {
-            phase: phases[(recipe.phase)(part)].clone(),
+            phase: phases[(part * recipe.phases as f64) as usize].clone(),
+            mount: place.mount.to_owned(),
             size,
-            write: Tool::ALL
-                .into_iter()
-                .filter(|tool| tool.writes())
-                .map(|tool| time(true, tool))
-                .collect(),
+            write: writers.map(|tool| time(true, tool)).collect(),
             read: Tool::ALL.into_iter().map(|tool| time(false, tool)).collect(),
-            situation: (Writing::Durable, Reading::Cold),
+            situation: place.situation,
         }
     });
     let steps = steps.collect();
     Trace { machine: "made up".into(), phases, steps }
 }
 
+/// Large ones are the rarer, so that each size takes about as much time, within bounds.
+fn size(random: &mut Random) -> u64 {
+    loop {
+        let size = SIZES[random.below(SIZES.len())];
+        if random.unit() < (16.0 * f64::from(1 << 20) / size as f64).max(1.0 / 16.0) {
+            return size;
+        }
+    }
+}
+
 impl Recipe {
     fn noise(&self, random: &mut Random) -> f64 {
         let outlier = if random.unit() < self.outliers { 2.0 + 3.0 * random.unit() } else { 1.0 };
         outlier * (self.noise * random.normal()).exp()
+    }
+
+    /// Every tool faster or slower at latency and bandwidth, each by up to a factor of two.
+    pub(crate) fn scaled(mut self, seed: u64) -> Self {
+        let mut random = Random(seed);
+        for place in &mut self.places {
+            for (micros, gigabytes) in place.write.iter_mut().chain(&mut place.read) {
+                *micros *= 4f64.powf(random.unit() - 0.5);
+                *gigabytes *= 4f64.powf(random.unit() - 0.5);
+            }
+        }
+        self
     }
 }
 
@@ -90,6 +128,10 @@ impl Random {
         let mixed = (self.0 ^ self.0 >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
         let mixed = (mixed ^ mixed >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
         mixed ^ mixed >> 31
+    }
+
+    fn below(&mut self, end: usize) -> usize {
+        (self.next() >> 33) as usize % end
     }
 
     pub(crate) fn unit(&mut self) -> f64 {

@@ -1,130 +1,156 @@
-//! How much of the oracles the policies reach on machines whose truth is known.
+//! How the policies do over mixtures of situations whose truth is known, and over a recorded one.
 
-use super::synthetic::{CACHED, READ, REMOTE, Recipe, WRITE, record, steady};
+use super::synthetic::{CACHE, DISK, MIXTURE, Place, REMOTE, Recipe, record, steady};
 use super::*;
 
-/// What our algorithm must reach of the informed oracle on average, by seconds and by size, and how much
-/// less it may reach on a single machine, where outliers fall on looks.
-const TARGET: f64 = 0.97;
-const SPREAD: f64 = 0.10;
-/// Never used to choose the constants of the bandit.
-const SEEDS: std::ops::Range<u64> = 2000..2010;
+/// Never used to choose the constants of the rule.
+const SEEDS: std::ops::Range<u64> = 2000..2006;
 
 fn base() -> Recipe {
-    let (machine, factor) = ((WRITE, READ), steady);
-    Recipe { machine, steps: 6000, noise: 0.1, outliers: 0.0, factor, phase: |_| 0, phases: 1 }
+    Recipe {
+        places: MIXTURE.to_vec(),
+        steps: 9000,
+        noise: 0.1,
+        outliers: 0.0,
+        factor: steady,
+        phases: 1,
+    }
 }
 
-fn third(part: f64) -> usize {
-    (part * 3.0) as usize
+fn of(places: &[Place]) -> Recipe {
+    Recipe { places: places.to_vec(), ..base() }
 }
 
-/// Ours reaches the target and no less than the paper's with its updates, for every goal.
-#[track_caller]
-fn reaches(target: f64, recipe: &Recipe) {
-    for goal in Goal::ALL {
-        let mut means = [0.0; 4];
-        for seed in SEEDS {
-            let comparison = compare(&record(recipe, seed), goal, PAPER_UPDATE_EVERY).unwrap();
-            let [ours, paper, ..] = &comparison.policies[..] else { unreachable!() };
-            let shares = [ours, paper].map(|one| [one.overall, one.mean_over_sizes]);
-            let shares = shares.as_flattened().iter().map(|shares| shares.informed);
-            assert!(
-                shares.clone().take(2).all(|share| share >= target - SPREAD),
-                "{seed}\n{comparison}"
-            );
-            means
-                .iter_mut()
-                .zip(shares)
-                .for_each(|(mean, share)| *mean += share / SEEDS.count() as f64);
+/// Means over the seeds: of the best single tool, of the informed oracle, over the situations, and in the worst
+/// of these; of ours and of the paper's with its updates.
+fn means(recipe: impl Fn(u64) -> Recipe, goal: Goal) -> [[f64; 4]; 2] {
+    let mut means = [[0.0; 4]; 2];
+    for seed in SEEDS {
+        let trace = record(&recipe(seed), seed);
+        let comparison = compare(&trace, goal, PAPER_UPDATE_EVERY).unwrap();
+        for (mean, name) in means.iter_mut().zip([ADAPTING, "paper/1000"]) {
+            let policy = comparison.policy(name).unwrap();
+            let shares = [policy.of_tool, policy.of_oracle, policy.mean(), policy.worst()];
+            for (mean, share) in mean.iter_mut().zip(shares) {
+                *mean += share / SEEDS.count() as f64;
+            }
         }
-        let [ours, ours_by_size, paper, paper_by_size] = means;
-        assert!(ours >= target && ours_by_size >= target, "goal {goal}: {means:?}");
-        assert!(ours >= paper && ours_by_size >= paper_by_size, "goal {goal}: {means:?}");
+    }
+    means
+}
+
+/// Ours reaches these of the best single tool over the mixture, of the oracle, and on average of the best tool
+/// in each situation; and more than the paper's.
+#[track_caller]
+fn reaches(recipe: impl Fn(u64) -> Recipe, least: [f64; 3]) {
+    for goal in Goal::ALL {
+        let [ours, paper] = means(&recipe, goal);
+        assert!(least.iter().zip(ours).all(|(least, share)| share >= *least), "{goal}: {ours:?}");
+        assert!(ours[0] > paper[0] && ours[2] > paper[2], "{goal}: {ours:?}, {paper:?}");
     }
 }
 
 #[test]
-fn a_steady_machine_is_learned() {
-    reaches(TARGET, &base());
+fn adapting_beats_every_single_tool_over_a_mixture() {
+    reaches(|_| of(&[DISK, CACHE]), [1.25, 0.97, 0.98]);
+}
+
+#[test]
+fn so_it_does_where_one_file_system_is_unlike_what_the_rule_knows() {
+    reaches(|_| base(), [1.0, 0.88, 0.95]);
 }
 
 #[test]
 fn noise_is_seen_through() {
-    reaches(TARGET, &Recipe { noise: 0.25, ..base() });
+    reaches(|_| Recipe { noise: 0.25, ..base() }, [1.02, 0.89, 0.95]);
 }
 
 #[test]
 fn outliers_are_seen_through() {
-    reaches(TARGET, &Recipe { outliers: 0.05, ..base() });
+    reaches(|_| Recipe { outliers: 0.05, ..base() }, [1.0, 0.87, 0.94]);
+}
+
+#[test]
+fn where_the_rule_is_right_little_is_lost_in_any_situation() {
+    for goal in Goal::ALL {
+        let [ours, _] = means(|_| of(&[DISK, CACHE]), goal);
+        assert!(ours[3] >= 0.95, "{goal}: {ours:?}");
+    }
+}
+
+#[test]
+fn where_the_rule_is_wrong_it_is_overruled() {
+    reaches(|_| of(&[REMOTE]), [0.88, 0.88, 0.91]);
+}
+
+#[test]
+fn machines_made_at_random_are_learned() {
+    let recipe = |seed| Recipe { noise: 0.2, outliers: 0.02, ..base() }.scaled(seed);
+    reaches(recipe, [1.0, 0.72, 0.88]);
+}
+
+fn third(part: f64) -> u32 {
+    (part * 3.0) as u32
 }
 
 #[test]
 fn a_best_tool_that_becomes_slow_and_another_after_it_are_noticed() {
     let factor = |part: f64, _: bool, tool: Tool, _: u64| match (third(part), tool) {
-        (1, Tool::Direct) => 3.0,
-        (2, Tool::Buffered) => 2.5,
+        (1, Tool::Direct) | (2, Tool::Buffered) => 4.0,
         _ => 1.0,
     };
     reaches(
-        TARGET,
-        &Recipe { factor, phase: third, phases: 3, steps: 9000, outliers: 0.02, ..base() },
+        |_| Recipe { factor, phases: 3, steps: 18_000, outliers: 0.02, ..base() },
+        [1.0, 0.7, 1.0],
     );
 }
 
 #[test]
 fn a_time_in_which_everything_is_slower_costs_little() {
     let factor = |part: f64, _: bool, _: Tool, _: u64| if third(part) == 1 { 3.0 } else { 1.0 };
-    reaches(
-        TARGET,
-        &Recipe { factor, phase: third, phases: 3, steps: 9000, outliers: 0.02, ..base() },
-    );
+    reaches(|_| Recipe { factor, phases: 3, outliers: 0.02, ..base() }, [0.98, 0.87, 0.93]);
 }
 
 #[test]
 fn another_tool_that_becomes_better_unseen_is_found() {
-    let factor = |part: f64, _: bool, tool: Tool, _: u64| {
-        if third(part) > 0 && tool == Tool::Buffered { 0.4 } else { 1.0 }
+    let factor = |part: f64, write: bool, tool: Tool, _: u64| {
+        if third(part) > 0 && write && tool == Tool::Numpy { 0.2 } else { 1.0 }
     };
+    let recipe = |_| Recipe { factor, phases: 3, steps: 18_000, places: vec![DISK], ..base() };
+    let [ours, paper] = means(recipe, Goal::Write);
     // Nothing shows it but a look, and looks are rare.
-    reaches(
-        0.95,
-        &Recipe { factor, phase: third, phases: 3, steps: 9000, outliers: 0.02, ..base() },
-    );
+    assert!(ours[0] >= 1.0 && ours[1] >= 0.7, "{ours:?}, {paper:?}");
 }
 
 #[test]
-fn a_slow_drift_is_followed() {
-    let factor = |part: f64, _: bool, tool: Tool, _: u64| {
-        if tool == Tool::Direct { 3f64.powf(part) } else { 1.0 }
-    };
-    let phase = |part: f64| (part * 20.0) as usize;
-    reaches(TARGET, &Recipe { factor, phase, phases: 20, outliers: 0.02, ..base() });
-}
-
-#[test]
-fn a_machine_of_which_the_table_is_wrong_is_learned_and_its_change_is_noticed() {
-    let factor = |part: f64, _: bool, tool: Tool, _: u64| {
-        if part >= 0.5 && tool == Tool::Buffered { 3.0 } else { 1.0 }
-    };
-    let phase = |part: f64| usize::from(part >= 0.5);
-    let recipe = Recipe { factor, phase, phases: 2, noise: 0.2, outliers: 0.02, ..base() };
-    for machine in [CACHED, REMOTE] {
-        reaches(0.95, &Recipe { machine, ..recipe });
-    }
-}
-
-#[test]
-fn the_oracles_are_never_beaten_by_more_than_the_informed_one_can_be_unlucky() {
-    let trace = record(&Recipe { noise: 0.25, steps: 1000, ..base() }, 3);
+fn the_oracle_is_beaten_by_luck_only() {
+    let trace = record(&Recipe { noise: 0.0, steps: 2000, ..base() }, 3);
     for goal in Goal::ALL {
         let comparison = compare(&trace, goal, PAPER_UPDATE_EVERY).unwrap();
-        assert!(comparison.hindsight_seconds <= comparison.informed_seconds);
         for policy in &comparison.policies {
-            assert!(policy.overall.hindsight <= 1.0 + 1e-12, "{comparison}");
-            assert!(policy.sizes.values().all(|shares| shares.hindsight <= 1.0 + 1e-12));
+            assert!(policy.of_oracle <= 1.0 + 1e-12, "{comparison}");
+        }
+        // Of single tools, none is better anywhere than the one that is best there.
+        for tool in Tool::ALL.iter().filter_map(|tool| comparison.policy(tool.name())) {
+            assert!(tool.situations.iter().all(|share| *share <= 1.0 + 1e-12), "{comparison}");
+            assert!(tool.of_tool <= 1.0 + 1e-12);
         }
     }
+}
+
+#[test]
+fn what_is_learned_on_one_file_system_tells_nothing_of_another() {
+    let trace = record(&Recipe { steps: 600, ..base() }, 5);
+    let alone = |mount: &str| {
+        let steps = trace.steps.iter().filter(|step| step.mount == mount).cloned().collect();
+        Trace { steps, ..trace.clone() }
+    };
+    let replay = |trace: &Trace| -> f64 {
+        let mut player = Player::new(Dictionary::aware(Explore::Rule, Goal::Both));
+        player.replay(trace, Goal::Both).unwrap().iter().sum()
+    };
+    let apart = replay(&alone("disk")) + replay(&alone("remote"));
+    assert!((replay(&trace) / apart - 1.0).abs() < 1e-9);
 }
 
 #[test]
@@ -136,7 +162,7 @@ fn a_trace_comes_back_as_it_was_written() {
 #[test]
 fn another_order_has_the_same_steps_in_whole_phases() {
     let factor = |part: f64, _: bool, _: Tool, _: u64| 1.0 + part;
-    let recipe = Recipe { factor, phase: third, phases: 3, steps: 60, ..base() };
+    let recipe = Recipe { factor, phases: 3, steps: 60, ..base() };
     let trace = record(&recipe, 1);
     let other = trace.reordered(5).unwrap();
     assert_eq!(other, trace.reordered(5).unwrap());
@@ -160,9 +186,9 @@ fn a_tool_that_is_missing_is_neither_chosen_nor_compared() {
         step.read.remove(&Tool::Mapped);
     }
     let comparison = compare(&trace, Goal::Both, PAPER_UPDATE_EVERY).unwrap();
-    assert!(comparison.policy("always buffered").is_some());
-    assert!(comparison.policy("always numpy").is_none());
-    assert!(comparison.policy("always mapped").is_none());
+    assert!(comparison.policy("buffered").is_some());
+    assert!(comparison.policy("numpy").is_none());
+    assert!(comparison.policy("mapped").is_none());
 }
 
 #[test]

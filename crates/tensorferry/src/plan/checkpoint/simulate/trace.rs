@@ -2,12 +2,13 @@
 //!
 //! ```json
 //! {"machine": "...", "phases": ["idle", "busy"], "steps": [
-//!   {"phase": "idle", "size": 4096, "situation": ["durable", "cold"],
+//!   {"phase": "idle", "mount": "disk", "size": 4096, "situation": ["durable", "cold"],
 //!    "write": {"direct": 0.0004, "buffered": 0.0005, "torch": 0.0009, "numpy": 0.0006},
 //!    "read": {"direct": 0.0001, "buffered": 0.0001, "mapped": 0.0002, "torch": 0.0004}}]}
 //! ```
 //!
-//! A tool that can't move an object is left out of its step; a step without `read` serves the goal `w`.
+//! A trace mixes situations and file systems; of one alone, `mount` may be left out. A tool that can't
+//! move an object is left out of its step; a step without `read` serves the goal `w`.
 
 use std::collections::BTreeMap;
 
@@ -39,6 +40,9 @@ pub struct Trace {
 pub struct Step {
     /// One of the trace's.
     pub phase: String,
+    /// The file system that it lay on; what is learned on one tells nothing of another.
+    #[serde(default)]
+    pub mount: String,
     /// Bytes of the object.
     pub size: u64,
     /// Seconds to write it.
