@@ -32,7 +32,7 @@ pub(super) enum Dropped {
 pub(super) enum Phase {
     /// Admitted, its memory not given yet; or forgotten while it was.
     Expected,
-    /// Let go of: its step was refused.
+    /// Let go of: its step was refused, or has failed.
     Lost,
     Here,
     Leaving {
@@ -191,7 +191,12 @@ impl State {
     /// since: one context may be around many steps.
     pub fn is_behind(&self) -> bool {
         let step = self.steps.get(&self.current);
-        step.is_none_or(|step| step.live == 0 && (step.is_used() || step.has_failed()))
+        // The graph of a step that failed in backward may be there until the next one is whole.
+        step.is_none_or(|step| match (step.is_used(), step.has_failed()) {
+            (true, true) => true,
+            (true, false) | (false, true) => step.live == 0,
+            (false, false) => false,
+        })
     }
 
     pub fn next_step(&mut self, staging: u64) -> Option<Question> {
@@ -264,14 +269,19 @@ impl State {
         self.let_go_of_step(number)
     }
 
-    /// Another operation has saved the tensor of a record.
-    pub fn share(&mut self, key: u64, operation: Operation, room: u64) -> Vec<Dropped> {
-        let Some(record) = self.records.get_mut(&key) else { return Vec::new() };
+    /// Another operation has saved the tensor of a record; `None` if the record is of a step that has failed,
+    /// and has to be saved anew. A step that is refused goes on, to say what would do for all of it.
+    pub fn share(&mut self, key: u64, operation: Operation, room: u64) -> Option<Vec<Dropped>> {
+        let record = self.records.get_mut(&key)?;
+        let step = self.steps.get(&record.step)?;
+        if step.fault.is_some() || (step.refused && step.number != self.current) {
+            return None;
+        }
         if std::mem::replace(&mut record.operation, operation) == operation {
-            return Vec::new();
+            return Some(Vec::new());
         }
         let (step, name, bytes) = (record.step, record.name.clone(), record.bytes);
-        self.use_together(step, operation, (&name, bytes), room)
+        Some(self.use_together(step, operation, (&name, bytes), room))
     }
 
     /// Lets go of all that a step has in memory or is about to write.
@@ -346,8 +356,8 @@ impl State {
 
     // -- records --
 
-    /// The memory of a tensor that was admitted, and what it would be encoded. In a step that was refused
-    /// meanwhile nobody wants it.
+    /// The memory of a tensor that was admitted, and what it would be encoded. In a step that was refused, or
+    /// has failed, meanwhile nobody wants it.
     pub fn put(&mut self, key: u64, held: Arc<Held>, estimate: Option<u64>) -> Option<Dropped> {
         let Some(record) = self.records.get_mut(&key) else { return Some(Dropped::Held(held)) };
         let (step, index) = (record.step, record.index);
@@ -356,7 +366,8 @@ impl State {
         if let Some(bytes) = estimate {
             self.step_mut(step).estimated(index, bytes);
         }
-        if self.is_refused(step) { self.lose(key) } else { None }
+        let is_over = self.steps.get(&step).is_some_and(Step::has_failed);
+        if is_over { self.lose(key) } else { None }
     }
 
     pub fn name_of(&self, key: u64) -> &str {
@@ -453,17 +464,30 @@ impl State {
     /// Lets go of what a tensor has in memory or on disk: it will not be used.
     fn lose(&mut self, key: u64) -> Option<Dropped> {
         let record = self.records.get_mut(&key)?;
-        if !matches!(record.phase, Phase::Here | Phase::Leaving { .. } | Phase::Stored) {
+        if matches!(record.phase, Phase::Expected | Phase::Lost) {
             return None;
         }
-        record.phase = Phase::Lost;
+        let phase = std::mem::replace(&mut record.phase, Phase::Lost);
         record.turn += 1;
-        let original = record.original.take();
+        let (step, original) = (record.step, record.original.take());
         for (place, _) in std::mem::take(&mut record.chunks).into_iter().flatten() {
             self.scratch.free(place);
         }
         self.unqueue(key);
-        original.map(Dropped::Held)
+        self.satisfied(key);
+        match phase {
+            Phase::Back { memory, .. } => Some(Dropped::Held(memory)),
+            Phase::Coming(coming) => Some(self.stop_reading(key, step, coming)),
+            _ => original.map(Dropped::Held),
+        }
+    }
+
+    /// Takes the chunks of a record of a step out of the line of reads.
+    fn stop_reading(&mut self, key: u64, step: u64, coming: Coming) -> Dropped {
+        let (gone, rest): (Vec<_>, Vec<_>) = self.reads.drain(..).partition(|read| read.key == key);
+        self.reads = rest.into();
+        self.step_mut(step).reads.leave(gone.len());
+        Dropped::Coming(gone, coming)
     }
 
     /// Forgets a record, with its place on disk; what held its memory is for the caller to drop.
@@ -478,13 +502,7 @@ impl State {
             record.original.take().map(Dropped::Held).into_iter().collect();
         match record.phase {
             Phase::Back { memory, .. } => dropped.push(Dropped::Held(memory)),
-            Phase::Coming(coming) => {
-                let (gone, rest): (Vec<_>, Vec<_>) =
-                    self.reads.drain(..).partition(|read| read.key == key);
-                self.reads = rest.into();
-                self.step_mut(record.step).reads.leave(gone.len());
-                dropped.push(Dropped::Coming(gone, coming));
-            }
+            Phase::Coming(coming) => dropped.push(self.stop_reading(key, record.step, coming)),
             _ => {}
         }
         self.step_mut(record.step).released(record.index);
@@ -543,11 +561,17 @@ impl State {
         original.map(Dropped::Held)
     }
 
-    /// A step failed because of this record.
-    pub fn fail(&mut self, key: u64, error: &Error) {
-        let Some(record) = self.records.get(&key) else { return };
+    /// A step failed because of this record: nothing of it is handed out any more, and its memory is the next
+    /// one's.
+    pub fn fail(&mut self, key: u64, error: &Error) -> Vec<Dropped> {
+        let record = self.records.get(&key);
+        // Of one that was let go of, a read may still be under way, and find another's bytes.
+        let Some(record) = record.filter(|record| !matches!(record.phase, Phase::Lost)) else {
+            return Vec::new();
+        };
         let (number, fault) = (record.step, Fault::new(error, record.index, &record.name));
         self.step_mut(number).fault.get_or_insert(fault);
+        self.let_go_of_step(number)
     }
 
     // -- the way back --

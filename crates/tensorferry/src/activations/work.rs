@@ -83,10 +83,10 @@ fn run(shared: &Arc<Shared>, desk: &mut Desk) {
             Err(Error::new(Kind::Internal, message))
         });
         let mut state = lock(&shared.state);
-        let bytes = done.unwrap_or_else(|error| {
-            state.fail(key, &error);
-            0
-        });
+        let (bytes, dropped) = match done {
+            Ok(bytes) => (bytes, Vec::new()),
+            Err(error) => (0, state.fail(key, &error)),
+        };
         state.in_hand -= 1;
         if let Some((step, mark)) = taken
             && let Some(step) = state.steps.get_mut(&step)
@@ -94,6 +94,7 @@ fn run(shared: &Arc<Shared>, desk: &mut Desk) {
             step.traffic(is_read).end(mark, bytes);
         }
         drop(state);
+        drop(dropped);
         shared.changed.notify_all();
     }
 }
