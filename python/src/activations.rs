@@ -133,8 +133,8 @@ impl Activation {
         Ok(Buffer::of_activation(taken))
     }
 
-    /// Another operation has saved the same tensor.
-    fn share(&self, py: Python<'_>, operation: (u64, u64)) -> PyResult<()> {
+    /// Another operation has saved the same tensor; false if it has to be saved anew.
+    fn share(&self, py: Python<'_>, operation: (u64, u64)) -> PyResult<bool> {
         guarded(py, || self.saved.share(operation_of(operation)))
     }
 }

@@ -61,6 +61,13 @@ fn hearing<T: Send>(
     }
 }
 
+/// Raises once the caller for whom this thread works was interrupted: for what takes long in Python on behalf
+/// of the core.
+#[pyfunction]
+pub fn check_caller(py: Python<'_>) -> PyResult<()> {
+    guarded(py, interrupt::check)
+}
+
 fn internal(panic: &(dyn Any + Send)) -> Error {
     let message = panic_text(panic);
     Error::new(Kind::Internal, format!("tensorferry has a bug, please report it: {message}"))

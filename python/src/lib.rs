@@ -73,6 +73,7 @@ fn _lib(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(optim::adam_step, module)?)?;
     module.add_function(wrap_pyfunction!(optim::zeroed, module)?)?;
     module.add_function(wrap_pyfunction!(size::parse_size, module)?)?;
+    module.add_function(wrap_pyfunction!(guard::check_caller, module)?)?;
     module.add_function(wrap_pyfunction!(guard::_panic_for_tests, module)?)?;
     module.add_function(wrap_pyfunction!(errors::_error_for_tests, module)?)
 }

@@ -17,19 +17,28 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import Any, Literal, Self
 
 from tensorferry import _lib
 from tensorferry._activations.report import Outside, Report, StepReport, parsed
+from tensorferry._errors import InvalidInput
 
 PathLike = str | os.PathLike[str]
 Compress = Literal["none", "lossless", "half"]
 Planner = Literal["timeline", "paper"]
 
 __all__ = ["ActivationOffload", "Outside", "Plan", "Report", "StepReport"]
+
+
+def _untraced(hook: Callable[..., Any]) -> Callable[..., Any]:
+    """A hook that no compiler looks into: Dynamo would compile it frame by frame, and compiled
+    autograd can't trace it. Who compiles has imported Dynamo, which takes long."""
+    dynamo = sys.modules.get("torch._dynamo")
+    return hook if dynamo is None else dynamo.disable(hook)
 
 
 class Plan:
@@ -93,6 +102,8 @@ class ActivationOffload:
         min_bytes: int | str = "256KiB",
         recycle_memory: bool = True,
     ) -> None:
+        if not isinstance(recycle_memory, bool):
+            raise InvalidInput(f"recycle_memory is True or False, not {recycle_memory!r}")
         from tensorferry._activations.capture import Capture
 
         paths = [path] if isinstance(path, str | os.PathLike) else list(path)
@@ -105,7 +116,7 @@ class ActivationOffload:
     def __enter__(self) -> Self:
         from torch.autograd.graph import saved_tensors_hooks
 
-        hooks = saved_tensors_hooks(self._capture.pack, self._capture.unpack)
+        hooks = saved_tensors_hooks(_untraced(self._capture.pack), _untraced(self._capture.unpack))
         hooks.__enter__()
         try:
             self._store.begin()

@@ -228,7 +228,11 @@ class safe_open:  # noqa: N801  (the name that users know from safetensors)
 
     def get_tensor(self, name: str) -> torch.Tensor:
         """One tensor, verified."""
-        return self._place(self._opened.tensor(name), "cpu")
+        from tensorferry._kinds import without_modes
+
+        with without_modes():
+            tensor = self._opened.tensor(name)
+        return self._place(_as_mode(tensor), "cpu")
 
     def get_slice(self, name: str) -> Slice:
         """One tensor, to be indexed before it is read."""
@@ -250,9 +254,12 @@ class Slice:
     """A tensor of a file; indexing reads what the index needs, unverified."""
 
     def __init__(self, file: safe_open, name: str) -> None:
+        from tensorferry._kinds import without_modes
+
         self._place = file._place
         self._dtype = file._opened.stored_dtype(name)
-        self._parts, self._dim = file._opened.parts(name)
+        with without_modes():
+            self._parts, self._dim = file._opened.parts(name)
 
     def get_shape(self) -> list[int]:
         """Its shape."""
@@ -267,5 +274,17 @@ class Slice:
 
     def __getitem__(self, index: Any) -> torch.Tensor:
         from tensorferry._checkpoint.slices import indexed
+        from tensorferry._kinds import without_modes
 
-        return self._place(indexed(self._parts, self._dim, index).clone(), "cpu")
+        with without_modes():
+            found = indexed(self._parts, self._dim, index).clone()
+        return self._place(_as_mode(found), "cpu")
+
+
+def _as_mode(tensor: torch.Tensor) -> torch.Tensor:
+    """The tensor, or one without data in ``FakeTensorMode``, as ``load`` gives them there."""
+    import torch
+
+    from tensorferry._kinds import fakes
+
+    return torch.empty(tensor.shape, dtype=tensor.dtype) if fakes() else tensor

@@ -1080,6 +1080,56 @@ def test_what_can_not_be_read_back_is_an_error_that_names_it_and_the_next_step_w
     assert_same(gradients(mlp(), x, offload, steps=3), gradients(mlp(), x, steps=3))
 
 
+def test_steps_that_save_the_same_batch_as_one_that_failed_work_again(tmp_path: Path) -> None:
+    """The loop that everybody writes: the loss of the failed step lives until the next one is
+    there. It held the budget, and whatever saved the same tensor raised its error for ever."""
+    offload = ferry.ActivationOffload(tmp_path, "2MiB", compress="none", min_bytes="16KiB")
+    model, x = mlp(), torch.randn(512, 256)
+    with offload:
+        loss = model(x).square().mean()
+    wait_until_stored(offload)
+    flip_a_bit(tmp_path)
+    with pytest.raises(ferry.Corrupt):
+        loss.backward()
+    for _ in range(3):
+        model.zero_grad()
+        with offload:
+            loss = model(x).square().mean()
+        loss.backward()
+    grads = [parameter.grad for parameter in model.parameters()]
+    plain = mlp()
+    plain(x).square().mean().backward()
+    assert all(map(torch.equal, grads, [parameter.grad for parameter in plain.parameters()]))
+
+
+@pytest.mark.parametrize("how", ["the step is compiled", "autograd is compiled"])
+def test_no_compiler_looks_into_the_offload(how: str, tmp_path: Path) -> None:
+    done = run(f"""
+import torch, torch._dynamo, tensorferry as ferry
+torch.manual_seed(0)
+net = torch.nn.Sequential(*[torch.nn.Sequential(torch.nn.Linear(64, 64), torch.nn.GELU())] * 4)
+x = torch.randn(2048, 64)
+weights = list(net.parameters())
+wanted = torch.autograd.grad(net(x).square().mean(), weights)
+offload = ferry.ActivationOffload({str(tmp_path)!r}, "4MiB", min_bytes="16KiB")
+def forward(x):
+    with offload:
+        return net(x).square().mean()
+if {how!r} == "the step is compiled":
+    step = torch.compile(forward, backend="aot_eager")
+    for _ in range(2):
+        step(x).backward()
+        assert all(map(torch.allclose, [weight.grad for weight in weights], wanted))
+        net.zero_grad()
+else:
+    with torch._dynamo.compiled_autograd._enable(torch.compile(backend="aot_eager")):
+        forward(x).backward()
+    assert all(map(torch.allclose, [weight.grad for weight in weights], wanted))
+assert offload.report().last.saved_bytes > 0
+""")
+    assert done.returncode == 0, done.stderr
+
+
 def io_bytes(op: str) -> dict[str, int]:
     """Bytes that this process has moved, by priority."""
     return {

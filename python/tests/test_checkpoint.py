@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import contextlib
+import errno
 import gc
 import os
 import platform
@@ -651,6 +652,9 @@ def test_a_full_disk_leaves_the_old_file_and_no_other(small_disk: Path) -> None:
             ferry.save(large, small_disk / "x", tool=tool)
         assert same(ferry.load(small_disk / "x"), old)
         assert os.listdir(small_disk) == ["x"]
+    with pytest.raises(ferry.OutOfSpace) as caught:
+        ferry.save(large["a"], small_disk / "x", tool="numpy")
+    assert caught.value.errno == errno.ENOSPC, "NumPy keeps it to itself"
     with pytest.raises(ferry.OutOfSpace):
         ferry.save_async(large, small_disk / "x").wait()
     assert os.listdir(small_disk) == ["x"]

@@ -125,6 +125,47 @@ def test_a_load_hears_an_interruption_and_can_be_done_again(work: str, tmp_path:
     run(script, tmp_path)
 
 
+COPIES = {
+    "a save of a tensor out of order": 'ferry.save({"a": old["weight"].view(7, -1).t()}, "saved")',
+    "a save of an array": 'ferry.save({"a": old["weight"].view(7, -1).numpy().T}, "saved")',
+    "save_async": 'ferry.save_async({"a": old["weight"].view(7, -1).t()}, "saved")',
+    "a load of views": 'ferry.load("views")',
+    "a load of mapped views": 'ferry.load("views", mmap=True)',
+    "a load in another order of bytes": 'ferry.load("other.npy")',
+    "a save with NumPy": 'ferry.save(old["weight"], "saved", tool="numpy")',
+}
+
+
+@pytest.mark.parametrize("work", COPIES)
+def test_a_copy_hears_an_interruption(work: str, tmp_path: Path) -> None:
+    """Copies never end here: what is heard was heard between two pieces."""
+    run(
+        as_function(COPIES[work])
+        + textwrap.dedent("""
+        import numpy as np
+        from tensorferry._checkpoint import tools
+        from tensorferry._structure import pieces as module
+
+        rows = torch.ones(2048, 64)
+        ferry.save({"a": rows[:, ::2], "b": rows[:, 1::2]}, "views")
+        np.save("other.npy", np.ones(9, ">f4"))
+        there = sorted(os.listdir())
+        pieces = module.pieces
+
+        def endless(shape, itemsize, most=4096):
+            while True:
+                first = next(iter(pieces(shape, itemsize, most)))
+                yield first
+
+        module.pieces = endless
+        tools.pieces = lambda shape, itemsize: ((slice(0, 0),) for _ in iter(int, 1))
+        interrupted(work, 1_000_000)
+        module.pieces = tools.pieces = pieces
+        """),
+        tmp_path,
+    )
+
+
 def test_waiting_for_a_job_hears_an_interruption_and_the_job_goes_on(tmp_path: Path) -> None:
     run(
         """

@@ -395,6 +395,17 @@ def test_load_makes_fake_tensors_in_fake_mode_as_torch_does(
         assert loaded["steps"] == 3
 
 
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_an_open_file_gives_in_fake_mode_what_a_load_gives(ranks: int, tmp_path: Path) -> None:
+    path = tmp_path / "x"
+    for rank, part in enumerate(torch.ones(4, 6).chunk(ranks)):
+        ferry.save({"a": part}, path, rank=rank, world_size=ranks, sharded={"a": 0})
+    with FakeTensorMode(), ferry.safe_open(path) as file:
+        for tensor, shape in [(file.get_tensor("a"), (4, 6)), (file.get_slice("a")[:3], (3, 6))]:
+            assert isinstance(tensor, FakeTensor)
+            assert (tensor.shape, tensor.dtype) == (shape, torch.float32)
+
+
 def test_real_tensors_are_saved_and_written_in_fake_mode(tmp_path: Path) -> None:
     state: dict[str, Any] = {
         "row": torch.rand(4),

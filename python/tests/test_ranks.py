@@ -374,6 +374,29 @@ def test_what_is_bytes_on_some_ranks_only_is_not_dropped(tmp_path: Path) -> None
         ferry.load(path)
 
 
+@pytest.mark.parametrize("wrong", [{"sharded": {"m.weights": 0}}, {"replicated": ["m.weights"]}])
+def test_a_pattern_that_matches_nothing_on_any_rank_is_refused(
+    wrong: dict[str, Any], tmp_path: Path
+) -> None:
+    """Misspelt, it left each rank its own part, of which a load got that of rank 0."""
+    path = tmp_path / "model.ferry"
+    parts = [{"m": {"weight": part}} for part in torch.ones(8, 4).chunk(2)]
+    save(parts[0], path, 0, 2, **wrong)
+    words = r"'m\.weights' of sharded or replicated matches no .* such as 'm\.weight'"
+    with pytest.raises(ferry.InvalidInput, match=words):
+        save(parts[1], path, 1, 2, **wrong)
+    assert not path.exists()
+    with pytest.raises(ferry.InvalidInput, match="matches no tensor"):
+        save({"x": torch.ones(2)}, tmp_path / "one", 0, 1, sharded={"zz": 0})
+
+
+def test_a_pattern_need_not_match_on_every_rank(tmp_path: Path) -> None:
+    path = tmp_path / "model.ferry"
+    save({"x": torch.ones(2)}, path, 0, 2, sharded={"x": 0, "y": 0})
+    report = save({"x": torch.ones(2), "y": torch.ones(2)}, path, 1, 2, sharded={"x": 0})
+    assert report.complete
+
+
 def test_a_part_that_is_taken_for_the_whole_leads_to_the_index(tmp_path: Path) -> None:
     path = tmp_path / "model.ferry"
     save_all([{"x": torch.zeros(4), "y": torch.zeros(3)}] * 2, path, replicated=True)

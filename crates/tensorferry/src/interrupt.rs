@@ -100,7 +100,7 @@ impl Caller {
 }
 
 /// An error once the caller was interrupted. Call it in every loop that moves many bytes.
-pub(crate) fn check() -> Result<()> {
+pub fn check() -> Result<()> {
     match caller() {
         Some(caller) if caller.is_interrupted() => {
             Err(Error::new(Kind::Closed, "the caller was interrupted"))

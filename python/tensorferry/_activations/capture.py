@@ -106,8 +106,9 @@ class Capture:
         version = 0 if host.is_inference() else host._version
         operation = operation_now()
         known = self._stored.get(storage._cdata)
-        if known is not None and known.covers(storage, span, version, element):
-            known.activation.share(operation)
+        is_known = known is not None and known.covers(storage, span, version, element)
+        # One of a step that failed is saved anew.
+        if known is not None and is_known and known.activation.share(operation):
             return known
         start, size = span[0], span[1] - span[0]
         if element == "float32" and size != host.nbytes:

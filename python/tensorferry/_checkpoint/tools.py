@@ -7,6 +7,7 @@ them. Whoever writes, the file takes its place whole or not at all.
 
 from __future__ import annotations
 
+import io
 import os
 import time
 from collections.abc import Callable, Sequence
@@ -23,8 +24,9 @@ from tensorferry._checkpoint.location import MapLocation, placer, without_data
 from tensorferry._checkpoint.opened import Opened, as_keys
 from tensorferry._checkpoint.refused import by_numpy, by_torch
 from tensorferry._errors import InvalidInput, Io, Unsupported
-from tensorferry._kinds import outside_of_transforms
+from tensorferry._kinds import is_plain, outside_of_transforms
 from tensorferry._structure import Flat, Ties, structure_text
+from tensorferry._structure.pieces import copied, copied_array, copy_into, pieces
 
 ASKED_BYTES = 1 << 20
 """So many are written to learn why a library could not."""
@@ -176,11 +178,18 @@ class NumpyTool:
     def save(self, obj: object, flat: Flat, path: str, options: SaveOptions) -> dict[str, Any]:
         """Saves, and waits until it is done."""
         assert isinstance(obj, torch.Tensor)
-        array = obj.detach().resolve_conj().resolve_neg().cpu().numpy()
+        tensor = obj.detach()
+        array = (tensor if is_plain(tensor) else copied(tensor)).numpy()
+        array = array if array.flags.forc else copied_array(array)
+        raw = array.ravel(order="K").view(np.uint8)
 
         def write(draft: Path) -> None:
+            # numpy.save would write all of it at once, and keep the system's number to itself.
             with draft.open("wb") as file:
-                np.save(file, array, allow_pickle=False)
+                header = np.lib.format.header_data_from_array_1_0(array)
+                np.lib.format.write_array_header_1_0(file, header)
+                for piece in pieces(raw.shape, 1):
+                    file.write(raw[piece].data)
 
         return by_draft(self.name, path, options, write)
 
@@ -189,16 +198,31 @@ class NumpyTool:
         if options.keys is not None:
             raise InvalidInput(f"a .npy file has no parts to choose by keys (file: {path})")
         try:
-            array = np.load(path, mmap_mode="c" if options.mmap else None, allow_pickle=False)
+            if options.mmap:
+                array = np.load(path, mmap_mode="c", allow_pickle=False)
+            else:
+                with open(path, "rb", buffering=0) as file:
+                    array = np.load(_Stream(file), allow_pickle=False)
         except Exception as error:
             raise by_numpy(error, path) from error
         if not array.dtype.isnative:
-            array = array.astype(array.dtype.newbyteorder("="))
+            native = np.empty(array.shape, array.dtype.newbyteorder("="))
+            copy_into(array, native)
+            array = native
         try:
             tensor = torch.from_numpy(array)
         except (TypeError, ValueError) as error:
             raise Unsupported(f"torch has no such dtype: {error} (file: {path})") from error
         return placer(options.map_location)(tensor, "cpu")
+
+
+class _Stream:
+    """A file that NumPy does not know for one: it is read in pieces, between which an interruption
+    is heard."""
+
+    def __init__(self, file: io.FileIO) -> None:
+        self.read = file.read
+        self.seek = file.seek
 
 
 class _Noted:

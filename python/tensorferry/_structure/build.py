@@ -16,7 +16,7 @@ import numpy as np
 import torch
 
 from tensorferry._errors import Corrupt, Unsupported
-from tensorferry._kinds import without_modes
+from tensorferry._kinds import fakes, without_modes
 from tensorferry._structure.dtypes import BY_TORCH_NAME, span
 from tensorferry._structure.memory import Memory, memories
 from tensorferry._structure.select import leaves
@@ -252,7 +252,7 @@ def _units(found: list[Any], shared: dict[int, Memory]) -> dict[str, int]:
 def _aligned(base: torch.Tensor, unit: int) -> torch.Tensor:
     """Bytes lie anywhere in a file, and so in memory; elements that are made of them must not."""
     start = base.storage_offset() * base.element_size() if unit > 1 else 0
-    if unit == 1 or (start % unit == 0 and base.data_ptr() % unit == 0):
+    if unit == 1 or base.is_meta or fakes() or (start % unit == 0 and base.data_ptr() % unit == 0):
         return base
     return base.clone()
 

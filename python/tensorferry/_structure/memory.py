@@ -18,6 +18,7 @@ import torch
 from tensorferry._errors import OutOfMemory
 from tensorferry._kinds import fakes
 from tensorferry._structure.dtypes import span
+from tensorferry._structure.pieces import copy_into
 
 Leaf: TypeAlias = dict[str, Any]
 
@@ -91,7 +92,7 @@ def _put(stored: torch.Tensor, leaf: Leaf, raw: npt.NDArray[np.uint8], start: in
         leaf["offset"] - start,
         [steps[dim] for dim in kept],
     )
-    places[...] = elements
+    copy_into(elements, places)
 
 
 def _end(leaf: Leaf) -> int:

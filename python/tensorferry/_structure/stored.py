@@ -8,8 +8,9 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from tensorferry._kinds import without_modes
+from tensorferry._kinds import outside_of_transforms, without_modes
 from tensorferry._structure.dtypes import OF_TORCH, address_of, raw_view
+from tensorferry._structure.pieces import copied, copied_array
 
 Source: TypeAlias = torch.Tensor | npt.NDArray[Any] | bytes
 
@@ -45,12 +46,12 @@ class Stored:
         if self.address is not None:
             return self.address, self.source
         if isinstance(self.source, torch.Tensor):
-            with without_modes():
+            with without_modes(), outside_of_transforms():
                 tensor = _gather(self.source.detach())
             return tensor.data_ptr(), tensor
-        array = np.ascontiguousarray(
-            np.frombuffer(self.source, np.uint8) if isinstance(self.source, bytes) else self.source
-        )
+        # Bytes of Python have an address.
+        assert isinstance(self.source, np.ndarray)
+        array = copied_array(self.source)
         return address_of(array), array
 
     def __repr__(self) -> str:
@@ -60,4 +61,4 @@ class Stored:
 def _gather(tensor: torch.Tensor) -> torch.Tensor:
     # Torch moves the bytes of every dtype that safetensors knows, but not of all others.
     known = tensor.dtype in OF_TORCH
-    return (tensor if known else raw_view(tensor)).contiguous().cpu()
+    return copied(tensor if known else raw_view(tensor))

@@ -262,18 +262,30 @@ fn a_file_of_another_kind_is_told_as_what_it_is() {
     let no = "not a checkpoint or a safetensors file";
     for (bytes, said) in [
         (Vec::new(), "the file is empty".into()),
-        (b"\x93NUMPY\x01\0v\0{'descr'".to_vec(), format!("this is an array of NumPy, {no}")),
+        (
+            b"\x93NUMPY\x01\0v\0{'descr'".to_vec(),
+            format!("this is an array of NumPy, {no}; ferry.load reads it"),
+        ),
         (
             zip(b"weights.npy"),
             format!("this is an archive of NumPy arrays, {no}; open it with numpy.load"),
         ),
-        (zip(b"model/data.pkl"), format!("this is a file of torch.save, {no}")),
+        (
+            zip(b"model/data.pkl"),
+            format!("this is a file of torch.save, {no}; ferry.load reads it"),
+        ),
         (zip(b"readme"), format!("this is a zip archive, {no}; unpack it first")),
         (
             b"\x80\x02\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19.".to_vec(),
-            format!("this is a file of torch.save, {no}"),
+            format!("this is a file of torch.save, {no}; ferry.load reads it"),
         ),
         (b"GGUF\x03\0\0\0".to_vec(), format!("this is a GGUF file, {no}")),
+        (b"\x89PNG\r\n\x1a\n\0".to_vec(), format!("this is a picture, {no}")),
+        (b"\xff\xfea\0b\0\n\0".to_vec(), format!("this is a text in UTF-16, {no}")),
+        (
+            b"\x08\x07\x12\x07pytorch\x1a\x032.1".to_vec(),
+            format!("this is an ONNX model, {no}; export what it was made from"),
+        ),
         (b"{\"a\": 1}".to_vec(), "the file is JSON, but no index of a checkpoint".into()),
         (b"neither this nor that".to_vec(), format!("this is a text, {no}")),
     ] {

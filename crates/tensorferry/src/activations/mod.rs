@@ -49,8 +49,9 @@
 //! the others.
 //!
 //! **Faults.** A write or read that fails, and a checksum that does not match, fail the step: every
-//! later call for it raises the same error, with the tensor's name. Nothing is handed out that was
-//! not checked. The next step begins without it.
+//! later call for it raises the same error, with the tensor's name, and its memory is given back. Nothing
+//! is handed out that was not checked. The next step begins without it, and saves anew what it has in common
+//! with one that failed.
 //!
 //! **Locks.** There is one, around all that is known. Nothing that frees memory is
 //! dropped under it, because what keeps a caller's memory alive may come back to this lock. Nothing

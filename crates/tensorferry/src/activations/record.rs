@@ -9,7 +9,7 @@
 //!                                          Discarded
 //! ```
 //!
-//! A tensor that is offloading or offloaded can be discarded too: its step was refused.
+//! A tensor can be discarded from wherever it is, once it was put: its step was refused, or has failed.
 //!
 //! These are transitions of one record and nothing else. Its places on disk and its memory are handed to the
 //! caller, who gives the places back under the lock, and drops the memory after it.
@@ -28,7 +28,7 @@ use crate::memory::{Block, Parts};
 pub(super) enum Phase {
     /// Admitted, its memory not given yet; or forgotten while it was.
     Admitted,
-    /// Let go of: its step was refused.
+    /// Let go of: its step was refused, or has failed.
     Discarded,
     /// In memory, where the caller saved it.
     Resident,
@@ -81,7 +81,9 @@ pub(super) enum ChunkWritten {
 
 /// What a record had that is not needed any more.
 pub(super) struct Discarded {
-    pub original: Option<Arc<Held>>,
+    pub memory: Option<Arc<Held>>,
+    /// It was on its way back.
+    pub fetch: Option<Fetch>,
     pub ranges: Vec<ScratchRange>,
 }
 
@@ -232,15 +234,23 @@ impl Record {
 
     // -- its end --
 
-    /// Lets go of what it has in memory or on disk: it will not be used. One that is expected or on its way
-    /// back stays as it is.
+    /// Lets go of what it has in memory or on disk: it will not be used. One whose memory is still to come
+    /// stays as it is.
     pub fn discard(&mut self) -> Option<Discarded> {
-        if !matches!(self.phase, Phase::Resident | Phase::Offloading { .. } | Phase::Offloaded) {
+        if matches!(self.phase, Phase::Admitted | Phase::Discarded) {
             return None;
         }
-        self.phase = Phase::Discarded;
         self.attempt += 1;
-        Some(Discarded { original: self.original.take(), ranges: self.take_ranges() })
+        let (memory, fetch) = match std::mem::replace(&mut self.phase, Phase::Discarded) {
+            Phase::Fetched { memory, .. } => (Some(memory), None),
+            Phase::Fetching(fetch) => (None, Some(fetch)),
+            _ => (self.original.take(), None),
+        };
+        Some(Discarded { memory, fetch, ranges: self.take_ranges() })
+    }
+
+    pub fn is_discarded(&self) -> bool {
+        matches!(self.phase, Phase::Discarded)
     }
 
     /// Its places on disk, for the caller to free.
@@ -397,9 +407,13 @@ mod tests {
         let shared = shared();
         assert!(admitted().discard().is_none(), "its memory is still to come");
         let memory = resident(&shared).discard().unwrap();
-        assert!(memory.original.is_some() && memory.ranges.is_empty());
+        assert!(memory.memory.is_some() && memory.ranges.is_empty());
         let disk = offloaded(&shared).discard().unwrap();
-        assert!(disk.original.is_none() && disk.ranges.len() == 2);
+        assert!(disk.memory.is_none() && disk.ranges.len() == 2);
+        let mut coming = offloaded(&shared);
+        let reads = coming.begin_fetch(7, block(), Permit::new(&shared, 0), CHUNK_BYTES);
+        let fetch = coming.discard().unwrap();
+        assert!(fetch.fetch.is_some() && fetch.ranges.len() == 2 && reads.len() == 2);
         let mut leaving = resident(&shared);
         let writes = offload(&mut leaving);
         assert!(leaving.discard().is_some());

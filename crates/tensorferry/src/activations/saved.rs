@@ -88,12 +88,12 @@ impl Saved {
         (state, in_time)
     }
 
-    /// Another operation has saved the same tensor, and uses it at once with what else it saves.
-    pub fn share(&self, operation: Operation) -> Result<()> {
+    /// Another operation has saved the same tensor, and uses it at once with what else it saves. `false` if it
+    /// is of a step that has failed: then it has to be saved anew.
+    pub fn share(&self, operation: Operation) -> Result<bool> {
         let shared = self.handle.shared()?;
         let dropped = lock(&shared.state).share(self.key, operation);
-        drop(dropped);
-        Ok(())
+        Ok(dropped.is_some())
     }
 }
 

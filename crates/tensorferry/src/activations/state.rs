@@ -97,8 +97,8 @@ impl State {
         key
     }
 
-    /// The memory of a tensor that was admitted, and what it would be encoded. In a step that was refused
-    /// meanwhile nobody wants it.
+    /// The memory of a tensor that was admitted, and what it would be encoded. In a step that was refused, or
+    /// has failed, meanwhile nobody wants it.
     pub fn put(&mut self, key: u64, held: Arc<Held>, estimate: Option<u64>) -> Option<Dropped> {
         let Some(record) = self.records.get_mut(key) else { return Some(Dropped::Held(held)) };
         let (step, index) = (record.step, record.index);
@@ -106,7 +106,8 @@ impl State {
         if let Some(bytes) = estimate {
             self.steps.at(step).estimated(index, bytes);
         }
-        if self.steps.is_refused(step) { self.discard(key) } else { None }
+        let is_over = self.steps.get(step).is_some_and(Step::has_failed);
+        if is_over { self.discard(key) } else { None }
     }
 
     // -- operations --
@@ -125,28 +126,51 @@ impl State {
         if fits || std::mem::replace(&mut step.refused, true) {
             return Vec::new();
         }
-        let of_step = self.records.of_step(number);
-        of_step.into_iter().filter_map(|key| self.discard(key)).collect()
+        self.discard_step(number)
     }
 
-    /// Another operation has saved the tensor of a record.
-    pub fn share(&mut self, key: u64, operation: Operation) -> Vec<Dropped> {
-        let Some(record) = self.records.get_mut(key) else { return Vec::new() };
+    /// Another operation has saved the tensor of a record; `None` if the record is of a step that has failed:
+    /// then it is saved anew. A step that is refused goes on, to say what would do for all of it.
+    pub fn share(&mut self, key: u64, operation: Operation) -> Option<Vec<Dropped>> {
+        let record = self.records.get_mut(key)?;
+        let step = self.steps.get(record.step)?;
+        if step.fault.is_some() || (step.refused && record.step != self.steps.current()) {
+            return None;
+        }
         if !record.share(operation) {
-            return Vec::new();
+            return Some(Vec::new());
         }
         let (step, name, bytes) = (record.step, record.name.clone(), record.bytes);
-        self.use_together(step, operation, (&name, bytes))
+        Some(self.use_together(step, operation, (&name, bytes)))
     }
 
     // -- a tensor goes --
 
     /// Lets go of what a tensor has in memory or on disk: it will not be used.
     fn discard(&mut self, key: u64) -> Option<Dropped> {
-        let Discarded { original, ranges } = self.records.get_mut(key)?.discard()?;
+        let record = self.records.get_mut(key)?;
+        let step = record.step;
+        let Discarded { memory, fetch, ranges } = record.discard()?;
         self.free(ranges);
         self.queue.cancel_writes(key);
-        original.map(Dropped::Held)
+        self.room.settle_tensor(key);
+        match fetch {
+            Some(fetch) => Some(self.cancel_fetch(key, step, fetch)),
+            None => memory.map(Dropped::Held),
+        }
+    }
+
+    /// Lets go of all tensors of a step.
+    fn discard_step(&mut self, number: u64) -> Vec<Dropped> {
+        let of_step = self.records.of_step(number);
+        of_step.into_iter().filter_map(|key| self.discard(key)).collect()
+    }
+
+    /// Takes the chunks of a record of a step out of the line of reads.
+    fn cancel_fetch(&mut self, key: u64, step: u64, fetch: Fetch) -> Dropped {
+        let reads = self.queue.cancel_reads(key);
+        self.steps.at(step).reads.leave(reads.len());
+        Dropped::Fetch(reads, fetch)
     }
 
     /// Forgets a record, with its range on disk; what held its memory is for the caller to drop.
@@ -158,11 +182,7 @@ impl State {
         let original = record.original.take().map(Dropped::Held);
         let phase = match record.phase {
             Phase::Fetched { memory, .. } => Some(Dropped::Held(memory)),
-            Phase::Fetching(fetch) => {
-                let reads = self.queue.cancel_reads(key);
-                self.steps.at(record.step).reads.leave(reads.len());
-                Some(Dropped::Fetch(reads, fetch))
-            }
+            Phase::Fetching(fetch) => Some(self.cancel_fetch(key, record.step, fetch)),
             _ => None,
         };
         self.steps.at(record.step).released(record.index);
@@ -175,11 +195,17 @@ impl State {
         }
     }
 
-    /// A step failed because of this record.
-    pub fn fail(&mut self, key: u64, error: &Error) {
-        let Some(record) = self.records.get(key) else { return };
-        let fault = StepFault::new(error, record.index, &record.name);
-        self.steps.at(record.step).fault.get_or_insert(fault);
+    /// A step failed because of this record: nothing of it is handed out any more, and its memory is the next
+    /// one's.
+    pub fn fail(&mut self, key: u64, error: &Error) -> Vec<Dropped> {
+        let record = self.records.get(key);
+        // Of one that was discarded, a read may still be under way, and find another's bytes.
+        let Some(record) = record.filter(|record| !record.is_discarded()) else {
+            return Vec::new();
+        };
+        let (step, fault) = (record.step, StepFault::new(error, record.index, &record.name));
+        self.steps.at(step).fault.get_or_insert(fault);
+        self.discard_step(step)
     }
 
     /// The step that a record is of.

@@ -58,7 +58,12 @@ impl Steps {
     /// Whether the next tensor is of another step than the last one, although no forward pass has begun since.
     pub fn is_behind(&self) -> bool {
         let step = self.get(self.current);
-        step.is_none_or(|step| step.live == 0 && (step.is_used() || step.has_failed()))
+        // The graph of a step that failed in backward may be there until the next one is whole.
+        step.is_none_or(|step| match (step.is_used(), step.has_failed()) {
+            (true, true) => true,
+            (true, false) | (false, true) => step.live == 0,
+            (false, false) => false,
+        })
     }
 
     /// The next step begins.

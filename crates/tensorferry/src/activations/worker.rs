@@ -84,10 +84,10 @@ fn run(shared: &Arc<Shared>, memory: &mut WorkerMemory) {
             Err(Error::new(Kind::Internal, message))
         });
         let mut state = lock(&shared.state);
-        let bytes = done.unwrap_or_else(|error| {
-            state.fail(key, &error);
-            0
-        });
+        let (bytes, dropped) = match done {
+            Ok(bytes) => (bytes, Vec::new()),
+            Err(error) => (0, state.fail(key, &error)),
+        };
         state.queue.end();
         if let Some((step, mark)) = taken
             && let Some(step) = state.steps.get_mut(step)
@@ -95,6 +95,7 @@ fn run(shared: &Arc<Shared>, memory: &mut WorkerMemory) {
             step.traffic(is_read).end(mark, bytes);
         }
         drop(state);
+        drop(dropped);
         shared.changed.notify_all();
     }
 }

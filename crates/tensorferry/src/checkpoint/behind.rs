@@ -20,7 +20,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 use std::thread;
 use std::time::Duration;
 
-use super::feed::{Feed, Source, Staged, Writes};
+use super::feed::{Feed, Shared, Source, Staged, Writes};
 use super::header::Header;
 use super::save::{Options, Output, Report, WINDOWS_MAX};
 use super::window::WINDOW_BYTES;
@@ -120,12 +120,12 @@ impl Drop for Filling<'_> {
 /// Copies every window into staging memory, on this thread and on others beside it.
 fn stage_all(output: &Output, backlog: &Backlog, source: &mut dyn Source) -> Result<()> {
     let _span = trace::span("checkpoint", "stage");
-    let feed = Mutex::new(Feed::new(&output.header.tensors, source));
+    let feed = Shared::new(Feed::new(&output.header.tensors, source));
     let growth = Growth::default();
     let stage = || {
         loop {
             interrupt::check()?;
-            let load = lock(&feed).next()?;
+            let load = feed.next()?;
             let Some(load) = load else { return Ok(()) };
             let most = growth.windows_max();
             let mut memory = if let Some(memory) = output.staging.try_take_of(most) {
@@ -137,11 +137,11 @@ fn stage_all(output: &Output, backlog: &Backlog, source: &mut dyn Source) -> Res
             // A caller waits, so pages are taken in the size that is made faster.
             memory.populate();
             if !backlog.add(load.stage(memory, false)) {
-                lock(&feed).fail();
+                feed.fail();
             }
         }
     };
-    on_threads(output.threads(), || stage().inspect_err(|_| lock(&feed).fail()))?;
+    on_threads(output.threads(), || stage().inspect_err(|_| feed.fail()))?;
     Ok(())
 }
 

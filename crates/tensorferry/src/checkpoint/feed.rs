@@ -13,8 +13,10 @@ use super::header::Tensor;
 use super::window::{Segment, Window, Windows};
 use crate::codec::checksum::{copy_and_crc32c, crc32c};
 use crate::error::{Error, Result};
+use crate::interrupt;
 use crate::io::Pending;
 use crate::memory::{Block, Lease, Pool};
+use crate::sync::{Condvar, Mutex, lock};
 
 /// Gives the bytes of a tensor, once, when its turn comes.
 pub trait Source: Send {
@@ -37,6 +39,25 @@ pub(super) struct Feed<'a> {
     failed: bool,
 }
 
+/// A feed that several threads take from, one at a time. A source may take long: who waits for its turn here
+/// hears of an interruption.
+pub(super) struct Shared<'a> {
+    state: Mutex<State<'a>>,
+    back: Condvar,
+}
+
+struct State<'a> {
+    /// Away while somebody takes from it.
+    feed: Option<Feed<'a>>,
+    failed: bool,
+}
+
+/// Puts a feed back, whatever becomes of who took from it.
+struct Taken<'s, 'a> {
+    shared: &'s Shared<'a>,
+    feed: Option<Feed<'a>>,
+}
+
 /// A window and the memory it is filled from.
 pub(super) struct Load {
     pub window: Window,
@@ -49,8 +70,7 @@ impl<'a> Feed<'a> {
         Self { tensors, windows, source, current: None, failed: false }
     }
 
-    /// The next window; `None` after the last, after a source has failed or panicked, and after
-    /// [`fail`](Self::fail).
+    /// The next window; `None` after the last, and after a source has failed or panicked.
     pub fn next(&mut self) -> Result<Option<Load>> {
         if self.failed {
             return Ok(None);
@@ -61,11 +81,6 @@ impl<'a> Feed<'a> {
         let sources = sources.collect::<Result<_>>()?;
         self.failed = false;
         Ok(Some(Load { window, sources }))
-    }
-
-    /// Hands out no more windows: somebody has failed, and the others need not go on.
-    pub fn fail(&mut self) {
-        self.failed = true;
     }
 
     fn source_of(&mut self, index: usize) -> Result<Arc<Block>> {
@@ -84,6 +99,40 @@ impl<'a> Feed<'a> {
         let block = Arc::new(block);
         self.current = Some((index, Arc::clone(&block)));
         Ok(block)
+    }
+}
+
+impl<'a> Shared<'a> {
+    pub fn new(feed: Feed<'a>) -> Self {
+        let state = Mutex::new(State { feed: Some(feed), failed: false });
+        Self { state, back: Condvar::new() }
+    }
+
+    /// The next window; `None` also after [`fail`](Self::fail).
+    pub fn next(&self) -> Result<Option<Load>> {
+        let mut state = lock(&self.state);
+        while !state.failed {
+            if let Some(feed) = state.feed.take() {
+                drop(state);
+                let mut taken = Taken { shared: self, feed: Some(feed) };
+                return taken.feed.as_mut().map_or(Ok(None), Feed::next);
+            }
+            state = interrupt::wait(&self.state, &self.back, state)?;
+        }
+        Ok(None)
+    }
+
+    /// Hands out no more windows: somebody has failed, and the others need not go on.
+    pub fn fail(&self) {
+        lock(&self.state).failed = true;
+        self.back.notify_all();
+    }
+}
+
+impl Drop for Taken<'_, '_> {
+    fn drop(&mut self) {
+        lock(&self.shared.state).feed = self.feed.take();
+        self.shared.back.notify_all();
     }
 }
 

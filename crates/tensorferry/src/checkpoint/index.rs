@@ -9,6 +9,7 @@ use std::collections::HashSet;
 
 use super::header::DIMENSIONS_MAX;
 use super::json::{self, Json};
+use super::recognise::BYTE_ORDER_MARK;
 use crate::codec::checksum::Crc32c;
 use crate::error::{Error, Kind, Result};
 
@@ -129,6 +130,7 @@ fn read(bytes: &[u8]) -> Result<Json> {
     let wrong = |why| Error::new(Kind::Corrupt, format!("{NEITHER}: {why}"));
     let text =
         std::str::from_utf8(bytes).map_err(|error| wrong("it is no text").caused_by(error))?;
+    let text = text.strip_prefix(BYTE_ORDER_MARK).unwrap_or(text);
     let json = json::read(text, &format!("{NEITHER}: it"))?;
     if has_twice(&json) { Err(wrong("a key stands twice")) } else { Ok(json) }
 }

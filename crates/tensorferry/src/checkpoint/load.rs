@@ -73,7 +73,9 @@ impl Checkpoint {
         let structure = header.metadata.get(STRUCTURE);
         let structure = structure.map(|text| Structure::parse(text, &header)).transpose();
         let structure = structure.map_err(named)?;
-        if checksums.is_none() && structure.as_ref().is_some_and(|s| s.checksum) {
+        // What has a structure is ours, and has a checksum of its header at least.
+        let has_own = header.metadata.contains_key(CHECKSUMS);
+        if structure.as_ref().is_some_and(|s| !has_own || (checksums.is_none() && s.checksum)) {
             let why = "the file was saved with checksums and has lost them";
             return Err(named(Error::new(Kind::Corrupt, why).with("field", CHECKSUMS)));
         }

@@ -24,6 +24,12 @@ const TAR_MARK: usize = 257;
 /// What `torch.save` pickles first in files that are no archives.
 const TORCH_MAGIC: &[u8] = b"\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19";
 
+/// Who reads what is neither.
+const BY_LOAD: &str = "; ferry.load reads it";
+
+/// Some editors put it in front of a text.
+pub(super) const BYTE_ORDER_MARK: char = '\u{feff}';
+
 /// A format of files with tensors in them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Format {
@@ -53,8 +59,8 @@ impl Format {
         match self {
             Self::Safetensors => Ok(()),
             Self::Index => Err(not_a_checkpoint("a text in JSON", "")),
-            Self::Torch => Err(not_a_checkpoint("a file of torch.save", "")),
-            Self::Numpy => Err(not_a_checkpoint("an array of NumPy", "")),
+            Self::Torch => Err(not_a_checkpoint("a file of torch.save", BY_LOAD)),
+            Self::Numpy => Err(not_a_checkpoint("an array of NumPy", BY_LOAD)),
         }
     }
 }
@@ -130,7 +136,7 @@ fn pickle(first: &[u8]) -> Result<Format> {
 }
 
 fn document(text: &str) -> Result<Format> {
-    let start = text.trim_start();
+    let start = text.trim_start_matches(BYTE_ORDER_MARK).trim_start();
     let begins =
         |with: &str| start.get(..with.len()).is_some_and(|start| start.eq_ignore_ascii_case(with));
     if start.strip_prefix('{').is_some_and(|rest| rest.trim_start().starts_with(['"', '}'])) {
@@ -163,10 +169,29 @@ fn binary(first: &[u8]) -> Result<Format> {
         [0x7f, b'E', b'L', b'F', ..] => not_a_checkpoint("a program or library", ""),
         [b'G', b'G', b'U', b'F', ..] => not_a_checkpoint("a GGUF file", ""),
         [0x89, b'H', b'D', b'F', ..] => not_a_checkpoint("an HDF5 file", ""),
+        [0x89, b'P', b'N', b'G', ..] | [0xff, 0xd8, 0xff, ..] => not_a_checkpoint("a picture", ""),
+        [0xff, 0xfe, rest @ ..] | [0xfe, 0xff, rest @ ..] if is_wide(rest) => {
+            not_a_checkpoint("a text in UTF-16", "")
+        }
+        // A version, then the length and the text of who made it.
+        [8, 1..=32, 0x12, len @ 1..=64, rest @ ..] if is_name(rest, *len) => {
+            not_a_checkpoint("an ONNX model", "; export what it was made from")
+        }
         _ if is_tar => not_a_checkpoint("a tar archive", "; unpack it first"),
         // A damaged one begins with anything.
         _ => return Ok(Format::Safetensors),
     })
+}
+
+/// Whether every second byte is zero, as in a text of letters of which each takes two.
+fn is_wide(rest: &[u8]) -> bool {
+    let (pairs, _) = rest.as_chunks::<2>();
+    !pairs.is_empty() && pairs.iter().all(|pair| (pair[0] == 0) != (pair[1] == 0))
+}
+
+fn is_name(rest: &[u8], len: u8) -> bool {
+    let name = rest.get(..usize::from(len)).unwrap_or(rest);
+    !name.is_empty() && name.iter().all(|byte| byte.is_ascii_graphic() || *byte == b' ')
 }
 
 fn not_a_checkpoint(what: &str, hint: &str) -> Error {

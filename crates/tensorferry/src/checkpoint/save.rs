@@ -19,7 +19,7 @@ use serde::Serialize;
 
 use super::checksums::seal;
 use super::draft::Draft;
-use super::feed::{Feed, Source, Staged, Writes};
+use super::feed::{Feed, Shared, Source, Staged, Writes};
 use super::header::{DATA_ALIGNMENT, Header};
 use super::tool::{Direct, Tool};
 use super::whole::{WHOLE_BYTES_MAX, memory_for};
@@ -181,19 +181,19 @@ impl Output {
         let threads = self.threads();
         // Each thread stages one more while its others are being written.
         let in_flight = WINDOWS_MAX / threads - 1;
-        let feed = Mutex::new(Feed::new(&self.header.tensors, source));
+        let feed = Shared::new(Feed::new(&self.header.tensors, source));
         let waited = on_threads(threads, || {
             let written = self.write_all(&feed, Writes::new(in_flight));
-            written.inspect_err(|_| lock(&feed).fail())
+            written.inspect_err(|_| feed.fail())
         })?;
         Ok(waited.into_iter().max().unwrap_or_default())
     }
 
     /// Stages and writes windows until there are none; how long the disk was waited for.
-    fn write_all(&self, feed: &Mutex<Feed<'_>>, mut writes: Writes) -> Result<Duration> {
+    fn write_all(&self, feed: &Shared<'_>, mut writes: Writes) -> Result<Duration> {
         loop {
             interrupt::check()?;
-            let load = lock(feed).next()?;
+            let load = feed.next()?;
             let Some(load) = load else { return writes.finish() };
             let memory = writes.take(&self.staging)?;
             let staged = load.stage(memory, self.checksum);

@@ -379,6 +379,51 @@ fn faults_are_raised_with_the_name_of_the_tensor_and_the_next_step_works() {
     }
 }
 
+/// A step that fails because of a read; what it has saved, and a budget of memory of which none is used.
+fn failed_step(store: &Store, faults: &Faults) -> Vec<Saved> {
+    let sizes = 0..9;
+    let saved: Vec<_> =
+        sizes.map(|number| save(store, "t", &numbers(number, MIB, false)).unwrap()).collect();
+    store.end(true).unwrap();
+    faults.add(Fault::new(On::Read, Effect::Fail(libc::EIO)));
+    let error = saved.iter().rev().find_map(|saved| take(saved).err()).unwrap();
+    assert_eq!(error.kind(), Kind::Io, "{error}");
+    assert_empty(store);
+    saved
+}
+
+#[test]
+fn the_next_step_works_also_while_somebody_keeps_what_a_failed_one_saved() {
+    let bench = bench(Choice::Threads, 4 * MIB, Compress::None);
+    let operation = Operation { thread: 1, number: 1 };
+    bench.store.begin().unwrap();
+    let failed = failed_step(&bench.store, &bench.faults);
+    for _ in 0..3 {
+        assert!(!failed[0].share(operation).unwrap(), "it is saved anew");
+        step(&bench.store, &[MIB; 9], false).unwrap();
+    }
+    assert_eq!(take(&failed[0]).err().unwrap().kind(), Kind::Io);
+    assert_empty(&bench.store);
+}
+
+#[test]
+fn the_next_step_in_one_context_around_many_works_after_one_that_failed() {
+    let bench = bench(Choice::Threads, 4 * MIB, Compress::None);
+    bench.store.begin().unwrap();
+    let failed = failed_step(&bench.store, &bench.faults);
+    for _ in 0..2 {
+        let bytes: Vec<_> = (0..9).map(|number| numbers(number, MIB, false)).collect();
+        let saved: Vec<_> =
+            bytes.iter().map(|bytes| save(&bench.store, "t", bytes).unwrap()).collect();
+        for (saved, bytes) in saved.iter().zip(&bytes).rev() {
+            assert!(*take(saved).unwrap() == bytes[..]);
+        }
+    }
+    drop(failed);
+    bench.store.end(true).unwrap();
+    assert_empty(&bench.store);
+}
+
 #[test]
 fn a_full_drive_leaves_the_step_to_one_that_has_room() {
     let places = [tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap()];

@@ -24,10 +24,14 @@ class Part:
     """Without what others store."""
     sharded: dict[str, int]
     replicated: list[str]
+    unmatched: list[str]
+    """Patterns that match none of the names here."""
 
     def with_words(self, **words: Any) -> Flat:
         """What to save: the file says whose it is."""
         words |= {"sharded": self.sharded, "replicated": self.replicated}
+        if self.unmatched:
+            words["unmatched"] = self.unmatched
         return replace(self.flat, beside=self.flat.beside | {"rank": words})
 
 
@@ -58,7 +62,11 @@ def divide(flat: Flat, group: Group) -> Part:
         nbytes=sum(stored.nbytes for stored in here),
         beside={"elsewhere": [[t.name, t.dtype, list(t.shape)] for t in elsewhere]},
     )
-    return Part(part, sharded, list(replicated))
+    return Part(part, sharded, list(replicated), group.unmatched({*tied, *_names(flat)}))
+
+
+def _names(flat: Flat) -> set[str]:
+    return {stored.name for stored in flat.stored}
 
 
 def _viewed(flat: Flat) -> set[str]:

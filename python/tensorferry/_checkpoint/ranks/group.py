@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 
@@ -29,9 +29,20 @@ class Group:
         """Whether a tensor that is not cut is the same on every rank."""
         return any(fnmatchcase(name, pattern) for pattern in self.replicated)
 
+    def unmatched(self, names: Collection[str]) -> list[str]:
+        """Patterns that match none of these names. That "*" does says nothing."""
+        patterns = dict.fromkeys([*(pattern for pattern, _ in self.sharded), *self.replicated])
+        patterns.pop("*", None)
+        return [pattern for pattern in patterns if not matches(pattern, names)]
+
     def saying(self, sharded: Mapping[str, int] | None, replicated: Sequence[str] | bool) -> Group:
         """The same rank, with what it says about its tensors."""
         return replace(self, sharded=_dims(sharded), replicated=_patterns(replicated))
+
+
+def matches(pattern: str, names: Collection[str]) -> bool:
+    """Whether a pattern matches one of these names."""
+    return pattern in names or any(fnmatchcase(name, pattern) for name in names)
 
 
 def group_of(rank: int | None, world_size: int | None) -> Group:

@@ -134,8 +134,8 @@ def read(path: str) -> Index | WeightMap:
     raw = _beginning(path, INDEX_BYTES_MAX + 1)
     try:
         return parse(raw)
-    except Corrupt as error:
-        raise Corrupt(f"{error} (file: {path})") from None
+    except (Corrupt, Unsupported) as error:
+        raise type(error)(f"{error} (file: {path})") from None
 
 
 def _beginning(path: str, size: int) -> bytes:
@@ -214,12 +214,20 @@ def parse(raw: bytes) -> Index | WeightMap:
     if len(raw) > INDEX_BYTES_MAX:
         raise Corrupt(f"an index has at most {INDEX_BYTES_MAX} bytes")
     _lib.judge_index(raw)
-    said = json.loads(raw)
+    said = json.loads(raw.decode("utf-8-sig"))
     if "tensorferry_index" not in said:
-        return WeightMap(said["weight_map"])
+        return _weight_map(said["weight_map"])
     world_size = said["world_size"]
     tensors = {name: _tensor(kept, world_size) for name, kept in said["tensors"].items()}
     return Index(said["token"], said["generation"], said["files"], tensors)
+
+
+def _weight_map(files: dict[str, str]) -> WeightMap:
+    pickled = next((file for file in files.values() if file.endswith(".bin")), None)
+    if pickled is not None:
+        what = f"the index is of files of torch.save, such as {pickled}, which are no safetensors"
+        raise Unsupported(f"{what}; load each of them by ferry.load, and put the dicts together")
+    return WeightMap(files)
 
 
 def _tensor(said: dict[str, Any], world_size: int) -> Tensor:

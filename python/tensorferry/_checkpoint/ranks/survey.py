@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
+from difflib import get_close_matches
 
 from tensorferry._checkpoint.opened import Opened
+from tensorferry._checkpoint.ranks.group import matches
 from tensorferry._checkpoint.ranks.index import Index, Private, Replicated, Sharded, Tensor
 from tensorferry._checkpoint.ranks.split import chunk_sizes
 from tensorferry._checkpoint.ranks.words import Words
@@ -30,10 +32,26 @@ def survey(
     token: str, generation: int, files: list[str], parts: Iterable[tuple[Opened, Words]]
 ) -> Index:
     """Makes the index, or says what does not fit together."""
-    ranks = [_seen(opened, words) for opened, words in parts]
+    ranks: list[dict[str, Seen]] = []
+    unmatched: dict[str, None] = {}
+    for opened, words in parts:
+        ranks.append(_seen(opened, words))
+        unmatched |= dict.fromkeys(words.unmatched)
     all_names = dict.fromkeys(name for seen in ranks for name in seen)
+    _refuse_unmatched(unmatched, all_names)
     tensors = {name: _tensor(name, [seen.get(name) for seen in ranks]) for name in all_names}
     return Index(token, generation, files, tensors)
+
+
+def _refuse_unmatched(patterns: Iterable[str], all_names: Collection[str]) -> None:
+    """One that is misspelt would leave a tensor to each rank, of which others get that of rank 0.
+    A rank whose part lacks what a pattern means is fine, as long as another has it."""
+    for pattern in patterns:
+        if not matches(pattern, all_names):
+            near = get_close_matches(pattern, all_names, SHOWN_MAX) or list(all_names)[:SHOWN_MAX]
+            shown = ", ".join(map(repr, near)) or "none"
+            what = f"the pattern {pattern!r} of sharded or replicated matches no tensor of any rank"
+            raise InvalidInput(f"{what}; names are such as {shown}")
 
 
 def _seen(opened: Opened, words: Words) -> dict[str, Seen]:

@@ -22,6 +22,8 @@ class Words:
     """When the save was begun, in seconds since 1970."""
     sharded: dict[str, int]
     replicated: list[str]
+    unmatched: list[str]
+    """Patterns of sharded and replicated that match no name of this rank's."""
     elsewhere: dict[str, tuple[str, list[int]]]
     """Dtype and shape of tensors that another rank stores."""
 
@@ -44,6 +46,7 @@ class Words:
             begun=said["begun"],
             sharded=said["sharded"],
             replicated=said["replicated"],
+            unmatched=said.get("unmatched", []),
             elsewhere=_elsewhere(structure),
         )
 
@@ -69,6 +72,7 @@ def _elsewhere(structure: Structure) -> dict[str, tuple[str, list[int]]]:
 
 def _makes_sense(said: dict[str, Any]) -> bool:
     token, sharded, replicated = said.get("token"), said.get("sharded"), said.get("replicated")
+    unmatched = said.get("unmatched", [])
     return (
         type(token) is str
         and TOKEN.fullmatch(token) is not None
@@ -77,6 +81,8 @@ def _makes_sense(said: dict[str, Any]) -> bool:
         and type(said.get("begun")) in (int, float)
         and type(sharded) is dict
         and all(type(dim) is int for dim in sharded.values())
-        and type(replicated) is list
-        and all(type(name) is str for name in replicated)
+        and all(
+            type(names) is list and all(type(name) is str for name in names)
+            for names in (replicated, unmatched)
+        )
     )
