@@ -8,7 +8,7 @@ use tensorferry::activations::{Config, Element, Operation, Saved, Store, Tensor}
 use tensorferry::memory::{Block, Foreign, Shelf};
 use tensorferry::{Error, Result};
 
-use crate::allocator::LOANS;
+use crate::allocator::{LOANS, Redirection};
 use crate::engine::shared;
 use crate::errors::exception;
 use crate::guard::guarded;
@@ -19,11 +19,19 @@ use crate::wait::wait;
 
 /// Keeps activations within a budget.
 #[pyclass(frozen, module = "tensorferry._lib")]
-pub struct Activations(Store);
+pub struct Activations {
+    store: Store,
+    /// Let go of after the store.
+    redirection: Redirection,
+}
 
 /// A saved tensor; forgotten when this is.
 #[pyclass(frozen, module = "tensorferry._lib")]
-pub struct Activation(Saved);
+pub struct Activation {
+    saved: Saved,
+    /// What is saved may be needed after the offload is gone.
+    _redirection: Redirection,
+}
 
 #[pymethods]
 impl Activations {
@@ -34,23 +42,30 @@ impl Activations {
         budget: SizeArgument,
         compress: &str,
         planner: &str,
+        recycle: bool,
     ) -> PyResult<Self> {
         guarded(py, || {
             let (compress, planner) = (compress.parse()?, planner.parse()?);
             let config = Config { directories, budget: budget.0, compress, planner };
-            Store::open(shared()?, config)
+            let store = Store::open(shared()?, config)?;
+            Ok(Self { store, redirection: Redirection::begin(recycle) })
         })
-        .map(Self)
+    }
+
+    /// Why freed memory is not used again, though it should be.
+    #[getter]
+    fn unrecycled(&self) -> Option<String> {
+        self.redirection.refusal()
     }
 
     /// A forward pass begins.
     fn begin(&self, py: Python<'_>) -> PyResult<()> {
-        guarded(py, || self.0.begin())
+        guarded(py, || self.store.begin())
     }
 
     /// A forward pass is over; `well` if nothing was raised in it.
     fn end(&self, py: Python<'_>, well: bool) -> PyResult<()> {
-        guarded(py, || self.0.end(well))
+        guarded(py, || self.store.end(well))
     }
 
     /// Saves so many bytes at an address, once there is room for them. `operation` is a thread, and a number of
@@ -77,34 +92,34 @@ impl Activations {
         let operation = operation_of(operation);
         let tensor = Tensor { name, bytes: bytes as u64, element, operation };
         let admitted = wait(py, "room for an activation", None, |limit| {
-            guarded(py, || self.0.admit(&tensor, Some(limit))).transpose()
+            guarded(py, || self.store.admit(&tensor, Some(limit))).transpose()
         })??;
         let block = Start(start);
         let saved = guarded(py, || {
             let make = || if lent { Ok(block.lend(bytes)) } else { block.copy(bytes) };
-            self.0.save(admitted, make)
+            self.store.save(admitted, make)
         })?;
-        Ok(Activation(saved))
+        Ok(Activation { saved, _redirection: self.redirection.clone() })
     }
 
     /// The plan that is followed now, as JSON.
     fn plan(&self, py: Python<'_>) -> PyResult<Option<String>> {
-        guarded(py, || self.0.plan()?.map(|plan| json(&plan)).transpose())
+        guarded(py, || self.store.plan()?.map(|plan| json(&plan)).transpose())
     }
 
     /// What was measured last, as JSON.
     fn profile(&self, py: Python<'_>) -> PyResult<Option<String>> {
-        guarded(py, || self.0.profile()?.map(|profile| json(&profile)).transpose())
+        guarded(py, || self.store.profile()?.map(|profile| json(&profile)).transpose())
     }
 
     /// The plan in words.
     fn explain(&self, py: Python<'_>) -> PyResult<Option<String>> {
-        guarded(py, || self.0.explain())
+        guarded(py, || self.store.explain())
     }
 
     /// Numbers since the beginning, as JSON.
     fn report(&self, py: Python<'_>) -> PyResult<String> {
-        guarded(py, || json(&self.0.report()?))
+        guarded(py, || json(&self.store.report()?))
     }
 }
 
@@ -113,14 +128,14 @@ impl Activation {
     /// The tensor's bytes, once they are there.
     fn take(&self, py: Python<'_>) -> PyResult<Buffer> {
         let taken = wait(py, "an activation", None, |limit| {
-            guarded(py, || self.0.take(Some(limit))).transpose()
+            guarded(py, || self.saved.take(Some(limit))).transpose()
         })??;
         Ok(Buffer::of_activation(taken))
     }
 
     /// Another operation has saved the same tensor.
     fn share(&self, py: Python<'_>, operation: (u64, u64)) -> PyResult<()> {
-        guarded(py, || self.0.share(operation_of(operation)))
+        guarded(py, || self.saved.share(operation_of(operation)))
     }
 }
 
@@ -132,7 +147,8 @@ unsafe impl Send for Start {}
 
 impl Start {
     fn lend(self, bytes: usize) -> Block {
-        let loan = LOANS.lend(self.0);
+        // Let go of one after the other.
+        let loan = (LOANS.lend(self.0), Redirection::begin(false));
         // SAFETY: the caller of `save` promises that a block of torch's begins here. It is not freed before
         // the loan ends, whatever becomes of its storage. That nobody writes to it is torch's own rule for
         // saved tensors; who breaks it is told in backward, before the bytes are used.

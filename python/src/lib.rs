@@ -64,8 +64,7 @@ fn _lib(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(metrics::trace_start, module)?)?;
     module.add_function(wrap_pyfunction!(metrics::trace_finish, module)?)?;
     module.add_function(wrap_pyfunction!(cli::cli_main, module)?)?;
-    module.add_function(wrap_pyfunction!(allocator::watch_blocks, module)?)?;
-    module.add_function(wrap_pyfunction!(allocator::recycle_blocks, module)?)?;
+    module.add_function(wrap_pyfunction!(allocator::torch_imports, module)?)?;
     module.add_function(wrap_pyfunction!(allocator::spare_bytes, module)?)?;
     module.add_function(wrap_pyfunction!(optim::adam_step, module)?)?;
     module.add_function(wrap_pyfunction!(optim::zeroed, module)?)?;

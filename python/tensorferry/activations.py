@@ -79,7 +79,8 @@ class ActivationOffload:
         recycle_memory: Give large tensors the memory of those that were freed, as long as there is
             an offload; beside the budget, up to half of it (at least 32 MiB, or what the largest
             tensor takes) is kept for that. Without it, the C library keeps most of what offloading
-            frees, and the process hardly gets smaller.
+            frees, and the process hardly gets smaller. An allocator that the process was started
+            with (``LD_PRELOAD``) is left alone, and ``report().unrecycled`` says so.
     """
 
     def __init__(
@@ -96,12 +97,10 @@ class ActivationOffload:
 
         paths = [path] if isinstance(path, str | os.PathLike) else list(path)
         self._store = _lib.Activations(
-            [os.fspath(each) for each in paths], budget, compress, planner
+            [os.fspath(each) for each in paths], budget, compress, planner, recycle_memory
         )
         self._capture = Capture(self._store, _lib.parse_size(min_bytes))
         self._open = threading.local()
-        if recycle_memory:
-            _lib.recycle_blocks()
 
     def __enter__(self) -> Self:
         from torch.autograd.graph import saved_tensors_hooks
@@ -153,7 +152,8 @@ class ActivationOffload:
 
     def report(self) -> Report:
         """Numbers of the last step and of all of them; prints well."""
-        return parsed(self._store.report(), self._capture.outside.kinds())
+        outside = self._capture.outside.kinds()
+        return parsed(self._store.report(), outside, self._store.unrecycled)
 
     def __repr__(self) -> str:
         report = self.report()

@@ -36,6 +36,7 @@ from torch.nn.parameter import is_lazy
 
 from tensorferry._errors import InvalidInput, Unsupported
 from tensorferry._optim.keeper import Closed, InMemory, Keeper, OnDisk, Report, keeper_of, plain
+from tensorferry._optim.scaling import UnscalesItself
 from tensorferry._optim.step import Moving, name_of, refuse_unsupported, settings_of
 from tensorferry._optim.tensors import check_parameter, gradient_of, is_usual, refuse_shape
 
@@ -57,10 +58,10 @@ class _Fused(torch.optim.Optimizer):
 
     _keeper: Keeper = InMemory()
     _decoupled: bool
+    # torch's fused step unscales gradients itself, and a ``GradScaler`` then leaves them to it.
+    _step_supports_amp_scaling = UnscalesItself()
 
     def _keep(self, state: str, resume: bool) -> None:
-        # torch's fused step unscales gradients itself, and a ``GradScaler`` then leaves them to it.
-        self._step_supports_amp_scaling = False
         keeper = keeper_of(state, resume)
         if isinstance(keeper, OnDisk) and resume:
             keeper.resume(self._names(), self.state)

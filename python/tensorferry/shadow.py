@@ -36,7 +36,7 @@ from tensorferry._shadow.device import device_name
 from tensorferry._shadow.refusal import refuse_change, refuse_model, refuse_optimizer
 from tensorferry._shadow.report import LayerReport, Report
 from tensorferry._shadow.runtime import Runtime
-from tensorferry._shadow.stages import Planning, Wishes
+from tensorferry._shadow.stages import Planning, ShadowOptions
 from tensorferry._shadow.summary import summary
 from tensorferry._shadow.updates import Update
 
@@ -91,12 +91,12 @@ class ShadowModel(nn.Module):
         _refuse_wrapped(module)
         refuse_model(module)
         refuse_optimizer(optimizer, list(module.parameters()))
-        wishes = _wishes(planner, gradient_reserve, update, profile_steps)
+        options = _options(planner, gradient_reserve, update, profile_steps)
         budget = None if memory_budget is None else _lib.parse_size(memory_budget)
         self.module = module
         self._device = name = device_name(device)
         self._runtime: Runtime | None = Runtime(
-            _lib.Shadow(name, budget), module, optimizer, wishes, _planning
+            _lib.Shadow(name, budget), module, optimizer, options, _planning
         )
         self._planner = planner
         self.training = module.training
@@ -212,9 +212,9 @@ class ShadowModel(nn.Module):
         return self._runtime
 
 
-def _wishes(
+def _options(
     planner: str, gradient_reserve: float | str, update: Update, profile_steps: int
-) -> Wishes:
+) -> ShadowOptions:
     if planner not in ("exact", "paper", "copy"):
         raise InvalidInput(f'{planner!r} is no planner; choose "exact", "paper" or "copy"')
     if update not in ("auto", "arrival", "step"):
@@ -222,13 +222,13 @@ def _wishes(
     if profile_steps < 1:
         raise InvalidInput(f"profile_steps is {profile_steps}; measure at least one iteration")
     if isinstance(gradient_reserve, str):
-        return Wishes(planner, _lib.parse_size(gradient_reserve), update, profile_steps)
+        return ShadowOptions(planner, _lib.parse_size(gradient_reserve), update, profile_steps)
     if not 0 <= gradient_reserve <= 1:
         raise InvalidInput(
             f"gradient_reserve is {gradient_reserve}; give a share from 0.0 to 1.0, or bytes as "
             '"512MiB"'
         )
-    return Wishes(planner, float(gradient_reserve), update, profile_steps)
+    return ShadowOptions(planner, float(gradient_reserve), update, profile_steps)
 
 
 def _refuse_wrapped(module: nn.Module) -> None:

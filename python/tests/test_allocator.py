@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import multiprocessing
+import os
 import re
 import subprocess
 import sys
@@ -155,3 +156,136 @@ def test_without_recycling_the_process_is_left_as_it_is(tmp_path: Path) -> None:
     """
     command = [sys.executable, "-c", textwrap.dedent(program)]
     subprocess.run(command, check=True, timeout=HANG_SECONDS)
+
+
+def run(program: str, *arguments: str, **environment: str) -> None:
+    """In a process whose allocator nothing else has touched."""
+    command = [sys.executable, "-c", textwrap.dedent(program), *arguments]
+    variables = os.environ | environment
+    subprocess.run(command, check=True, timeout=HANG_SECONDS, env=variables)
+
+
+def test_torch_calls_what_it_called_before_when_the_last_offload_is_gone(tmp_path: Path) -> None:
+    program = """
+        import sys, torch, tensorferry as ferry
+        from tensorferry import _lib
+
+        large = int(sys.argv[2])
+        torch.ones(large)  # The linker fills imports when they are first called.
+        before = _lib.torch_imports()
+        assert before["posix_memalign"] and before["free"]
+        for _ in range(2):
+            first = ferry.ActivationOffload(sys.argv[1], "64MiB")
+            second = ferry.ActivationOffload(sys.argv[1], "64MiB")
+            kept = torch.full((large,), 5.0)
+            place = kept.data_ptr()
+            del first
+            now = _lib.torch_imports()
+            assert all(now[name] != before[name] for name in before), "one is left"
+            assert second.report().unrecycled is None
+            del second
+            now = _lib.torch_imports()
+            assert now["posix_memalign"] == before["posix_memalign"]
+            assert now["free"] != before["free"], "who frees the block must know it"
+            assert bool((kept == 5).all())
+            del kept
+            assert _lib.spare_bytes() == 0
+            assert _lib.torch_imports() == before
+            torch.ones(large)
+        third = ferry.ActivationOffload(sys.argv[1], "64MiB")
+        assert torch.ones(large).data_ptr() == place, "the block was given back, and is taken again"
+    """
+    run(program, str(tmp_path), str(FLOATS))
+
+
+def test_what_an_offload_has_saved_keeps_its_memory_in_use(tmp_path: Path) -> None:
+    program = """
+        import sys, torch, tensorferry as ferry
+        from tensorferry import _lib
+
+        torch.ones(int(sys.argv[2]))
+        before = _lib.torch_imports()
+
+        def forward(x):
+            with ferry.ActivationOffload(sys.argv[1], "64MiB"):
+                return x.exp().square().sum()
+
+        x = torch.randn(int(sys.argv[2]), requires_grad=True)
+        loss = forward(x)
+        assert _lib.torch_imports() != before, "backward is still to come"
+        loss.backward()
+        wanted, = torch.autograd.grad(x.exp().square().sum(), x)
+        assert torch.equal(x.grad, wanted)
+        del loss, wanted
+        x.grad = None
+        assert _lib.torch_imports() == before
+    """
+    run(program, str(tmp_path), str(FLOATS))
+
+
+PRELOADED = """
+#include <errno.h>
+#include <stddef.h>
+
+extern void *__libc_memalign(size_t alignment, size_t size);
+extern void __libc_free(void *block);
+
+size_t taken_blocks;
+
+int posix_memalign(void **into, size_t alignment, size_t size) {
+    __atomic_add_fetch(&taken_blocks, 1, __ATOMIC_RELAXED);
+    *into = __libc_memalign(alignment, size);
+    return *into ? 0 : ENOMEM;
+}
+
+void free(void *block) { __libc_free(block); }
+"""
+
+
+@pytest.fixture(scope="module")
+def preloaded(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Another allocator, as jemalloc is one."""
+    folder = tmp_path_factory.mktemp("preloaded")
+    source, library = folder / "allocator.c", folder / "liballocator.so"
+    source.write_text(PRELOADED)
+    subprocess.run(["cc", "-shared", "-fPIC", "-o", library, source], check=True)
+    return library
+
+
+@pytest.mark.parametrize("recycle", ["True", "False"])
+def test_an_allocator_that_the_process_was_started_with_is_respected(
+    recycle: str, preloaded: Path, tmp_path: Path
+) -> None:
+    program = """
+        import ctypes, sys, torch, tensorferry as ferry
+        from tensorferry import _lib
+
+        recycle = sys.argv[3] == "True"
+        taken = ctypes.c_size_t.in_dll(ctypes.CDLL(sys.argv[4]), "taken_blocks")
+        torch.ones(int(sys.argv[2]))
+        before = _lib.torch_imports()
+        offload = ferry.ActivationOffload(sys.argv[1], "64MiB", recycle_memory=recycle)
+        x = torch.randn(int(sys.argv[2]), requires_grad=True)
+        wanted, = torch.autograd.grad(x.exp().square().sum(), x)
+        for _ in range(3):
+            x.grad = None
+            count = taken.value
+            with offload:
+                y = x.exp()
+                loss = y.square().sum()
+            y.untyped_storage().resize_(0)
+            loss.backward()
+            assert taken.value > count, "torch takes its memory there"
+            assert torch.equal(x.grad, wanted)
+        assert _lib.torch_imports() == before
+        report = offload.report()
+        if recycle:
+            assert report.unrecycled == (
+                f"the process has another allocator, {sys.argv[4]}, which is respected"
+            )
+            assert f"freed memory is not used again: {report.unrecycled}" in str(report)
+        else:
+            assert report.unrecycled is None
+    """
+    library = str(preloaded)
+    run(program, str(tmp_path), str(FLOATS), recycle, library, LD_PRELOAD=library)

@@ -25,7 +25,7 @@ import tensorferry as ferry
 from tensorferry import _lib, _machine
 from tensorferry._data.core import REMOTE_THREADS, _cache_bytes
 from tensorferry._data.datasets import Throttled
-from tensorferry._data.late import DataTimeout
+from tensorferry._data.timeouts import DataTimeout
 from tensorferry.data import Files, ImageFolder, TarShards
 from tensorferry.data import transforms as T  # noqa: N812
 

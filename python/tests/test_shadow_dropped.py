@@ -65,7 +65,7 @@ def test_threads_and_device_go_with_the_wrapper_and_the_model_trains_on() -> Non
     before = threads()
     model, optimizer, shadow = made()
     runtime = weakref.ref(shadow._runtime)
-    landings = [weakref.ref(slot.landing) for slot in shadow._runtime._homes.slots]
+    landings = [weakref.ref(slot.gradient_buffer) for slot in shadow._runtime._host_memory.slots]
     assert threads() > before
     optimizer.zero_grad()
     del shadow

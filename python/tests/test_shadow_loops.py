@@ -531,11 +531,11 @@ def test_views_of_gradients_that_somebody_keeps_are_what_they_are_in_torch(
 def test_gradients_that_nobody_keeps_lie_where_they_arrived(update: str) -> None:
     mine = trained(mlp, vectors, shadowed(update=update), steps=8)
     assert isinstance(mine.model, ferry.ShadowModel)
-    slots = mine.model._runtime._homes.slots
+    slots = mine.model._runtime._host_memory.slots
     for _ in range(3):
         loop(mine.model, mine.optimizer, vectors, 1)
         for slot in slots:
-            assert slot.parameter.grad.data_ptr() == slot.landing.data_ptr()
+            assert slot.parameter.grad.data_ptr() == slot.gradient_buffer.data_ptr()
     if update == "step":
         spares = set()
         for _ in range(3):

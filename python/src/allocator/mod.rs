@@ -7,26 +7,51 @@
 //!
 //! So while an offload exists, large blocks come from the core's [`Shelf`] and return to it. torch has
 //! no call to say so from outside; what it calls are two imported functions of its `libc10.so`, and
-//! those [slots](slots) are set to [`take`] and [`give`] here. What is small, and everything while
-//! nobody offloads, goes on to the C library. Where there are no such slots, glibc is told to map all
-//! large blocks one by one: that keeps the process small, at the cost of making pages.
+//! those [imports] are redirected to [`take`] and [`give`] here. What is small goes on to the C
+//! library.
 //!
 //! What offloading needs in any case is to see blocks being freed: torch frees the bytes of a storage that
 //! is resized or swapped, also while they are on their way to disk. [`give`] leaves what is [lent](Loans)
-//! alone until that is over.
+//! alone until that is over. Where that can't be seen, bytes are copied before they are written.
+//!
+//! # Why this is on by default
+//!
+//! Whoever makes an offload wants a smaller process, and without this one does not get smaller: the C
+//! library keeps what is freed. Who has to ask for it finds out after a run that was killed for its
+//! memory. What speaks against it is that a process's allocator is not a library's to change. So as
+//! little is changed as possible, and only as long as it is asked for:
+//!
+//! - two imports of one library; nobody but torch's CPU allocator calls others than before;
+//! - only while there is an offload, or something that it has saved. Afterwards `libc10.so` calls what it
+//!   called before ([`imports`] says when, and why a block that lives on is still freed rightly);
+//! - only if both functions are the C library's. Who preloads an allocator, or a tool that watches one,
+//!   has decided how memory is managed: both imports stay, tensors are copied before they are
+//!   written, and the offload's `report()` says so. The same goes for a system whose tables are not known;
+//! - `recycle_memory=False` leaves `posix_memalign` alone; `free` is then seen, and nothing but what is
+//!   lent is freed otherwise than by the C library.
+//!
+//! | file | what it knows |
+//! |---|---|
+//! | [`imports`] | when the two functions are redirected, and who frees a block |
+//! | [`slots`] | where a loaded library keeps the addresses of what it imports |
+//! | [`provider`] | which library a function is from |
 
-#[cfg(all(target_os = "linux", target_pointer_width = "64"))]
+mod imports;
+mod provider;
 mod slots;
 
+use std::collections::HashMap;
 use std::ffi::{c_int, c_void};
 use std::ptr::NonNull;
-use std::sync::OnceLock;
 
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use tensorferry::memory::{ALIGNMENT, Loans, Shelf, Watch};
 
-/// What glibc calls large, too, as long as it has not learned otherwise.
+pub use imports::Redirection;
+
+/// Smaller blocks are left to the C library: what glibc calls large, too, as long as it has not learned
+/// otherwise.
 const LARGE_BYTES: usize = 128 << 10;
 
 /// Blocks of torch's that are read here, and those that are watched.
@@ -35,7 +60,11 @@ pub static LOANS: Loans = unsafe { Loans::new(release) };
 
 /// Tells whether a block of torch's was freed.
 #[pyclass(frozen, module = "tensorferry._lib")]
-pub struct BlockWatch(Watch);
+pub struct BlockWatch {
+    watch: Watch,
+    /// Let go of after the watch.
+    _redirection: Redirection,
+}
 
 #[pymethods]
 impl BlockWatch {
@@ -44,29 +73,14 @@ impl BlockWatch {
     fn new(address: usize) -> PyResult<Self> {
         let start = NonNull::new(std::ptr::with_exposed_provenance_mut(address));
         let start = start.ok_or_else(|| PyValueError::new_err("there is no block at 0"))?;
-        Ok(Self(LOANS.watch(start)))
+        let redirection = Redirection::begin(false);
+        Ok(Self { watch: LOANS.watch(start), _redirection: redirection })
     }
 
     #[getter]
     fn freed(&self) -> bool {
-        self.0.is_freed()
+        self.watch.is_freed()
     }
-}
-
-/// Has torch's blocks stay as long as they are lent, in this process and for good; whether that could be
-/// done.
-#[pyfunction]
-pub fn watch_blocks() -> bool {
-    static DONE: OnceLock<bool> = OnceLock::new();
-    *DONE.get_or_init(see_frees)
-}
-
-/// Has large blocks of torch's used again, or else given back to the system, in this process and for
-/// good; whether either could be done.
-#[pyfunction]
-pub fn recycle_blocks() -> bool {
-    static DONE: OnceLock<bool> = OnceLock::new();
-    *DONE.get_or_init(|| redirect() || return_large_blocks())
 }
 
 /// Bytes of freed blocks that are kept for the next tensors.
@@ -75,44 +89,16 @@ pub fn spare_bytes() -> u64 {
     Shelf::of_process().map_or(0, Shelf::spare)
 }
 
-#[cfg(all(target_os = "linux", target_pointer_width = "64"))]
-fn see_frees() -> bool {
-    let slots = slots::of("libc10.so", c"free");
-    if slots.is_empty() {
-        return false;
-    }
-    // SAFETY: the three functions take and return nothing, and are there as long as the process.
-    if unsafe { libc::pthread_atfork(Some(freeze), Some(thaw), Some(thaw)) } != 0 {
-        return false;
-    }
-    slots.iter().all(|slot| slot.set(give as *const ()))
-}
-
-/// What gives back knows blocks of both kinds before there are any of ours.
-#[cfg(all(target_os = "linux", target_pointer_width = "64"))]
-fn redirect() -> bool {
-    if Shelf::of_process().is_none() || !watch_blocks() {
-        return false;
-    }
-    let slots = slots::of("libc10.so", c"posix_memalign");
-    !slots.is_empty() && slots.iter().all(|slot| slot.set(take as *const ()))
-}
-
-#[cfg(not(all(target_os = "linux", target_pointer_width = "64")))]
-fn see_frees() -> bool {
-    false
-}
-
-#[cfg(not(all(target_os = "linux", target_pointer_width = "64")))]
-fn redirect() -> bool {
-    false
+/// What `libc10.so` calls to take and to free memory: addresses by name.
+#[pyfunction]
+pub fn torch_imports() -> HashMap<&'static str, Vec<usize>> {
+    imports::addresses()
 }
 
 /// `posix_memalign`, for torch.
 unsafe extern "C" fn take(into: *mut *mut c_void, alignment: usize, size: usize) -> c_int {
-    let shelf = Shelf::of_process()
-        .filter(|shelf| size >= LARGE_BYTES && alignment <= ALIGNMENT && shelf.keeps());
-    if let Some(block) = shelf.and_then(|shelf| shelf.take(size)) {
+    let is_ours = size >= LARGE_BYTES && alignment <= ALIGNMENT;
+    if let Some(block) = is_ours.then(|| imports::take(size)).flatten() {
         // SAFETY: the caller of `posix_memalign` gives a place for the address.
         unsafe { into.write(block.as_ptr().cast()) };
         return 0;
@@ -133,45 +119,9 @@ unsafe extern "C" fn give(block: *mut c_void) {
 
 /// Frees a block that [`take`] or the C library gave.
 unsafe fn release(start: NonNull<u8>) {
-    if let Some(shelf) = Shelf::of_process()
-        && shelf.owns(start.addr().get())
-    {
-        // SAFETY: the promise of this function.
-        unsafe { shelf.give(start) };
-        return;
+    // SAFETY: the promise of this function.
+    if unsafe { !imports::give(start) } {
+        // SAFETY: as above; it is none of the shelf's, so the C library's.
+        unsafe { libc::free(start.as_ptr().cast()) };
     }
-    // SAFETY: as above; it is none of the shelf's, so the C library's.
-    unsafe { libc::free(start.as_ptr().cast()) }
-}
-
-unsafe extern "C" fn freeze() {
-    LOANS.freeze();
-    if let Some(shelf) = Shelf::of_process() {
-        shelf.freeze();
-    }
-}
-
-unsafe extern "C" fn thaw() {
-    if let Some(shelf) = Shelf::of_process() {
-        // SAFETY: called after `freeze`, by the thread that called it, in the parent and in the
-        // child.
-        unsafe { shelf.thaw() };
-    }
-    // SAFETY: as above.
-    unsafe { LOANS.thaw() };
-}
-
-/// Has glibc map large blocks one by one, and unmap them when they are freed.
-fn return_large_blocks() -> bool {
-    #[cfg(all(target_os = "linux", target_env = "gnu"))]
-    // SAFETY: sets two numbers of the allocator, under its own lock; blocks that exist stay as they
-    // are.
-    let done = unsafe {
-        let bytes = LARGE_BYTES as c_int;
-        libc::mallopt(libc::M_MMAP_THRESHOLD, bytes) == 1
-            && libc::mallopt(libc::M_TRIM_THRESHOLD, bytes) == 1
-    };
-    #[cfg(not(all(target_os = "linux", target_env = "gnu")))]
-    let done = false;
-    done
 }

@@ -22,19 +22,49 @@ pub struct Slot {
     address: usize,
     /// Made read-only once it was filled.
     sealed: bool,
+    /// What it held before it was redirected.
+    original: AtomicPtr<()>,
 }
 
 impl Slot {
-    /// Has calls go to `function`, which takes and returns what the imported one does.
-    pub fn set(&self, function: *const ()) -> bool {
+    /// The address of what calls go to.
+    pub fn function(&self) -> usize {
+        self.place().load(Ordering::Relaxed).addr()
+    }
+
+    /// Has calls go to `function`, which takes and returns what the imported one does; whether it could
+    /// be done.
+    pub fn redirect(&self, function: *const ()) -> bool {
+        let original = self.place().load(Ordering::Relaxed);
+        if original.cast_const() == function {
+            return true;
+        }
+        self.original.store(original, Ordering::Relaxed);
+        self.replace(original, function.cast_mut())
+    }
+
+    /// Has calls go where they went before, unless somebody else has replaced `function`.
+    pub fn restore(&self, function: *const ()) {
+        self.replace(function.cast_mut(), self.original.load(Ordering::Relaxed));
+    }
+
+    /// Whether it holds `new` in place of `old`.
+    fn replace(&self, old: *mut (), new: *mut ()) -> bool {
         if self.sealed && !self.protect(libc::PROT_READ | libc::PROT_WRITE) {
             return false;
         }
-        let slot = std::ptr::with_exposed_provenance_mut::<AtomicPtr<()>>(self.address);
+        let (success, failure) = (Ordering::AcqRel, Ordering::Relaxed);
+        let replaced = self.place().compare_exchange(old, new, success, failure).is_ok();
+        // Where it fails, what may be written to stays so.
+        let _ = self.sealed && self.protect(libc::PROT_READ);
+        replaced
+    }
+
+    fn place(&self) -> &AtomicPtr<()> {
+        let place = std::ptr::with_exposed_provenance_mut::<AtomicPtr<()>>(self.address);
         // SAFETY: a slot of a library that is never unloaded, of the size and alignment of an
         // address, which is read as a whole by who calls through it.
-        unsafe { &*slot }.store(function.cast_mut(), Ordering::Release);
-        !self.sealed || self.protect(libc::PROT_READ)
+        unsafe { &*place }
     }
 
     fn protect(&self, protection: c_int) -> bool {
@@ -159,7 +189,8 @@ impl<'a> Library<'a> {
             let start = sealed.p_vaddr as usize;
             (start..start + sealed.p_memsz as usize).contains(&relocation.offset)
         });
-        Slot { address: self.base + relocation.offset, sealed }
+        let original = AtomicPtr::default();
+        Slot { address: self.base + relocation.offset, sealed, original }
     }
 
     /// The value of a tag in the dynamic section.
@@ -198,15 +229,5 @@ unsafe fn name<'a>(symbols: usize, strings: usize, relocation: &Relocation) -> &
     unsafe {
         let symbol = &*std::ptr::with_exposed_provenance::<Elf64_Sym>(symbols).add(index);
         CStr::from_ptr(std::ptr::with_exposed_provenance(strings + symbol.st_name as usize))
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_library_that_is_not_loaded_has_no_slots() {
-        assert!(of("libnothing-of-the-kind.so", c"free").is_empty());
     }
 }

@@ -8,7 +8,7 @@ conjugated ones.
 
 A storage may lose its bytes while they are on their way: it is resized, or another's are put into
 its place. What came from torch's own allocator is *lent*, and freed when it is not read any more;
-bytes from anywhere else, and parts of storages, are copied.
+bytes from anywhere else, parts of storages, and all where frees are not seen, are copied.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from collections.abc import Callable
 import torch
 
 from tensorferry import _lib
-from tensorferry._activations.outside import Ledger, is_cast_of_parameter
+from tensorferry._activations.outside import Uncounted, is_cast_of_parameter
 from tensorferry._activations.packed import (
     Kept,
     Packed,
@@ -44,7 +44,7 @@ class Capture:
     def __init__(self, store: _lib.Activations, min_bytes: int) -> None:
         self._store = store
         self._min_bytes = min_bytes
-        self.outside = Ledger(min_bytes)
+        self.outside = Uncounted(min_bytes)
         self._stored: weakref.WeakValueDictionary[int, Stored] = weakref.WeakValueDictionary()
 
     def pack(self, tensor: torch.Tensor) -> Kept | Packed:
@@ -92,7 +92,7 @@ class Capture:
             dtype=host.dtype,
             shape=tuple(host.shape),
             stride=tuple(host.stride()),
-            lies=tuple(tensor.stride()),
+            original_stride=tuple(tensor.stride()),
             device=tensor.device,
         )
 
@@ -134,9 +134,8 @@ def is_torchs(storage: torch.UntypedStorage) -> bool:
 
 @functools.cache
 def frees_are_seen() -> bool:
-    """Whether a block that torch frees stays as long as it is lent: tried, not believed."""
-    if not _lib.watch_blocks():
-        return False
+    """Whether a block that torch frees stays as long as it is lent: tried, not believed. Where the
+    process has another allocator, it is not."""
     storage = torch.empty(4096, dtype=torch.uint8).untyped_storage()
     watch = _lib.BlockWatch(storage.data_ptr())
     storage.resize_(0)

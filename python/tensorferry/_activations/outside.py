@@ -2,8 +2,8 @@
 
 Casts of parameters, as autocast makes them, belong to the parameters. Tensors whose bytes are not
 plainly in one storage (DTensors, sparse ones, subclasses) can't be taken away and put back. Nobody
-should look for that memory in vain, so it is told: in numbers, and those that are no casts by a
-warning, once for each kind.
+should look for that memory in vain, so it is reported: in numbers, and those that are no casts by
+a warning, once for each kind.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ from tensorferry._kinds import is_dtensor
 CASTS = "casts of parameters"
 
 
-class Ledger:
-    """Of the last forward pass, by kind."""
+class Uncounted:
+    """Tensors of the last forward pass that do not count, by kind."""
 
     def __init__(self, min_bytes: int) -> None:
         self._min_bytes = min_bytes
         self._lock = threading.Lock()
         self._kinds: dict[str, Outside] = {}
         self._seen: set[int] = set()
-        self._told: set[str] = set()
+        self._warned: set[str] = set()
 
     def begin(self) -> None:
         """A forward pass begins."""
@@ -45,7 +45,7 @@ class Ledger:
         if size >= self._min_bytes:
             kind = _kind(tensor)
             self._add(kind, id(tensor), size)
-            self._tell(kind)
+            self._warn(kind)
 
     def kinds(self) -> dict[str, Outside]:
         """What there was, by kind."""
@@ -59,11 +59,11 @@ class Ledger:
                 before = self._kinds.get(kind, Outside(0, 0))
                 self._kinds[kind] = Outside(before.tensors + 1, before.bytes + size)
 
-    def _tell(self, kind: str) -> None:
+    def _warn(self, kind: str) -> None:
         with self._lock:
-            if kind in self._told:
+            if kind in self._warned:
                 return
-            self._told.add(kind)
+            self._warned.add(kind)
         warnings.warn(
             f"{kind} stay in memory and do not count against the budget of "
             "ferry.ActivationOffload; report().outside says how many there are",

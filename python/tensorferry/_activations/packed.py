@@ -140,7 +140,7 @@ class Packed:
     shape: tuple[int, ...]
     stride: tuple[int, ...]
     """As it is stored."""
-    lies: tuple[int, ...]
+    original_stride: tuple[int, ...]
     """As it lay in memory, if that had holes which are not stored."""
     device: torch.device
 
@@ -151,8 +151,9 @@ class Packed:
         count = extent(self.shape, self.stride) * self.dtype.itemsize
         flat = torch.frombuffer(memory, dtype=torch.uint8, count=count, offset=self.offset)
         tensor = flat.view(self.dtype).as_strided(self.shape, self.stride)
-        if self.lies != self.stride and self.device.type == "cpu":
-            tensor = torch.empty_strided(self.shape, self.lies, dtype=self.dtype).copy_(tensor)
+        strides = self.original_stride
+        if strides != self.stride and self.device.type == "cpu":
+            tensor = torch.empty_strided(self.shape, strides, dtype=self.dtype).copy_(tensor)
         return tensor if self.device.type == "cpu" else tensor.to(self.device)
 
 

@@ -73,6 +73,8 @@ class Report:
     """How often a day the drives would be written whole at the pace so far."""
     unplanned: str | None
     """Why there is no plan, if there should be one."""
+    unrecycled: str | None
+    """Why freed memory is not used again, if it should be."""
     last: StepReport | None
     outside: dict[str, Outside]
     """Saved tensors of the last forward pass that stay in memory and do not count, by kind."""
@@ -86,6 +88,8 @@ class Report:
         ]
         if self.unplanned is not None:
             lines.append(f"no plan: {self.unplanned}")
+        if self.unrecycled is not None:
+            lines.append(f"freed memory is not used again: {self.unrecycled}")
         if self.last is not None:
             lines += _lines(self.last)
         for kind, outside in self.outside.items():
@@ -103,23 +107,24 @@ def _lines(step: StepReport) -> list[str]:
         f"{step.overlap:.0%} of the I/O behind compute",
     ]
     if step.predicted is not None:
-        told = step.predicted
+        expected = step.predicted
         lines.append(
-            f"predicted: stalls of {told.forward_stall:.3f} s and {told.backward_stall:.3f} s, "
-            f"{told.seconds:.3f} s in all, peak {_size(told.peak_bytes)} without staging"
+            f"predicted: stalls of {expected.forward_stall:.3f} s and "
+            f"{expected.backward_stall:.3f} s, {expected.seconds:.3f} s in all, "
+            f"peak {_size(expected.peak_bytes)} without staging"
         )
     return lines
 
 
-def parsed(text: str, outside: dict[str, Outside]) -> Report:
+def parsed(text: str, outside: dict[str, Outside], unrecycled: str | None) -> Report:
     """The report that the core gave as JSON, and what it does not know."""
     fields: dict[str, Any] = json.loads(text)
     last = fields.pop("last")
     if last is not None:
         predicted = last.pop("predicted")
-        told = None if predicted is None else Prediction(**predicted)
-        last = StepReport(**last, predicted=told)
-    return Report(**fields, last=last, outside=outside)
+        expected = None if predicted is None else Prediction(**predicted)
+        last = StepReport(**last, predicted=expected)
+    return Report(**fields, unrecycled=unrecycled, last=last, outside=outside)
 
 
 def _size(number: float) -> str:

@@ -3,7 +3,7 @@
 A loader's ``order`` says which samples come, an ``engine`` makes batches of them, an ``iteration``
 stands between: it reads the order a little ahead, submits, and hands batches to the user::
 
-    order ──► course of one epoch ──► iteration ──submit──► run of an engine
+    order ──► its order of one epoch ──► iteration ──submit──► run of an engine
                                           │   ◄───next────   threads, stream, or the core's
-                                          └──► user;  track: what was yielded ──► state_dict()
+                                          └──► user;  position: what was yielded ──► state_dict()
 """

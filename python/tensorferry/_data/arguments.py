@@ -1,19 +1,142 @@
-"""Judges what a loader is asked for; the same mistakes are errors as in torch's loader."""
+"""What a loader is asked for, judged; the same mistakes are errors as in torch's loader.
+
+The arguments are listed once, in the signature of ``DataLoader.__init__``: torch's, in torch's
+order, and then ours. From there on they go by name: torch's to torch's loader, ours to attributes,
+and what engines want to know to ``Options``.
+"""
 
 from __future__ import annotations
 
+import inspect
 import os
-from collections.abc import Mapping
-from typing import Any, get_args
+import warnings
+from collections.abc import Callable, Mapping
+from types import SimpleNamespace
+from typing import Any, Self, get_args
 
+import torch.utils.data
+
+from tensorferry._data import dataset_state
+from tensorferry._data.choice import has_engine, is_iterable
 from tensorferry._data.engine import OnError
 from tensorferry._errors import InvalidInput
 from tensorferry._lib import parse_size
+
+TORCHS = frozenset(inspect.signature(torch.utils.data.DataLoader.__init__).parameters)
+"""Names of the arguments that torch's loader takes."""
 
 POLICIES = ("lru", "never-evict", "nopfs", "lobster", "belady")
 
 WORKERS_DEFAULT_MAX = 8
 """Threads by default, at most."""
+
+
+class Arguments(SimpleNamespace):
+    """All of them, under their names."""
+
+    _defaults: Mapping[str, Any]
+
+    @classmethod
+    def of(cls, function: Callable[..., Any], scope: Mapping[str, Any]) -> Self:
+        """Those that a function was called with: ``scope`` is its ``locals()`` at the start."""
+        parameters = dict(inspect.signature(function).parameters)
+        del parameters["self"]
+        arguments = cls(**{name: scope[name] for name in parameters})
+        arguments._defaults = {name: each.default for name, each in parameters.items()}
+        return arguments
+
+    @property
+    def ours(self) -> dict[str, Any]:
+        """Those that torch's loader does not take."""
+        return {name: vars(self)[name] for name in self._defaults if name not in TORCHS}
+
+    def judge(self) -> None:
+        """What makes no sense is refused."""
+        check_choices(**{name: getattr(self, name) for name in CHOICES})
+        check_numbers(self.batch_size, self.seed, self.max_pixels)
+        cache_bytes(self.cache_limit)
+        samplers = (self.sampler, self.batch_sampler)
+        check_samplers(self.batch_size, self.shuffle, *samplers, self.drop_last)
+        if has_engine(self.dataset):
+            check_own(self.dataset, self.workers)
+        else:
+            check_dataset(self.dataset)
+            changed = [name for name in ONLY_OURS if getattr(self, name) != self._defaults[name]]
+            refuse_kind(self.dataset, changed)
+            if is_iterable(self.dataset):
+                check_iterable(self.shuffle, *samplers, self.on_error)
+        check_workers(self.number_of_workers, self.timeout, self.persistent_workers)
+
+    @property
+    def number_of_workers(self) -> int:
+        """Given, or what suits the dataset."""
+        return workers(self.num_workers, are_threads=self._are_threads)
+
+    @property
+    def _are_threads(self) -> bool:
+        return are_threads(self.workers, self.dataset)
+
+    def division(self) -> tuple[int, int]:
+        """Rank and number of ranks; asks torch.distributed if the user says nothing."""
+        is_own = self.sampler is None and self.batch_sampler is None
+        asks = is_own and self.generator is None and not is_unindexed(self.dataset)
+        return division(self.rank, self.world_size, asks=asks, divides=is_own)
+
+    def seeds(self, world_size: int) -> tuple[int | None, int | None]:
+        """The seed of the order, and that of transforms and substitutes; None is drawn later, or
+        for the order by torch."""
+        if self.seed is not None:
+            return self.seed, self.seed
+        return 0 if world_size > 1 else None, None if has_engine(self.dataset) else 0
+
+    def for_torch(self) -> dict[str, Any]:
+        """What torch's loader is given."""
+        number, threads = self.number_of_workers, self._are_threads
+        made = {
+            "dataset": self._prepared_dataset(),
+            "num_workers": number,
+            "multiprocessing_context": None if threads else self.multiprocessing_context,
+            "prefetch_factor": prefetch(self.prefetch_factor, number, are_processes=not threads),
+        }
+        return {name: vars(self)[name] for name in self._defaults if name in TORCHS} | made
+
+    def _prepared_dataset(self) -> Any:
+        """The dataset, or one of ours that knows the transform: for those who take the loader apart
+        and read the dataset themselves."""
+        prepared = getattr(self.dataset, "_prepared", None)
+        if prepared is None or (self.transform is None and self.max_pixels is None):
+            return self.dataset
+        return prepared(self.transform, self.max_pixels, self.on_error)
+
+    def warn(self) -> None:
+        """Of what has no effect."""
+        kind = type(self.dataset).__name__
+        is_stateful = dataset_state.is_stateful(self.dataset)
+        if self.workers == "threads" and is_stateful and not is_unindexed(self.dataset):
+            what = f"the place of a {kind} is not in state_dict(): threads are"
+            why = "ahead of what was yielded. With workers= left out, it is"
+            _warn(f"{what} {why}")
+        if self.worker_init_fn is not None and has_engine(self.dataset):
+            what = f"worker_init_fn is not called: a {kind} is read by threads"
+            why = "of the core, which run no Python; set up in the transform what a Lambda needs"
+            _warn(f"{what} {why}")
+        if self.multiprocessing_context is not None and self._are_threads:
+            _warn("multiprocessing_context is ignored: workers are threads of this process")
+
+
+def _warn(what: str) -> None:
+    # Of this, warn(), the loader and the user, the user.
+    warnings.warn(what, UserWarning, stacklevel=4)
+
+
+def are_threads(workers: str | None, dataset: object) -> bool:
+    """Whether a loader's workers are threads."""
+    return workers == "threads" or has_engine(dataset)
+
+
+def is_unindexed(dataset: object) -> bool:
+    """Whether a dataset in Python has no indices."""
+    return not has_engine(dataset) and is_iterable(dataset)
 
 
 CHOICES: dict[str, tuple[object, ...]] = {
@@ -32,8 +155,8 @@ def check_choices(**chosen: object) -> None:
     """Arguments that are one of a few words."""
     for name, value in chosen.items():
         if not any(value is each or value == each for each in CHOICES[name]):
-            told = ", ".join(repr(each) for each in CHOICES[name])
-            raise InvalidInput(f"{name} should be one of {told}, but got {name}={value!r}")
+            choices = ", ".join(repr(each) for each in CHOICES[name])
+            raise InvalidInput(f"{name} should be one of {choices}, but got {name}={value!r}")
 
 
 def check_numbers(batch_size: int | None, seed: int | None, max_pixels: int | None) -> None:
@@ -99,30 +222,15 @@ def check_own(dataset: object, workers: str | None) -> None:
         raise InvalidInput(f"{what}; leave workers= out, num_workers= says how many threads")
 
 
-def check_kind(dataset: object, own: Mapping[str, Any]) -> None:
+def refuse_kind(dataset: object, changed: list[str]) -> None:
     """What our own datasets alone understand, asked of a dataset in Python."""
-    kind = type(dataset).__name__
-    for name, value in own.items():
-        if value != OWN[name]:
-            ours = "ImageFolder, TarShards and Files, which the core reads and prepares"
-            what = f"{name}= is for {ours}; {HOW.get(name, 'it has no effect on')} this {kind}"
-            raise InvalidInput(what)
+    for name in changed:
+        ours = "ImageFolder, TarShards and Files, which the core reads and prepares"
+        what = f"{name}= is for {ours}; {ONLY_OURS[name]} this {type(dataset).__name__}"
+        raise InvalidInput(what)
 
 
-OWN: dict[str, Any] = {
-    "transform": None,
-    "cache_limit": "auto",
-    "cache_policy": "belady",
-    "cache": "raw",
-    "cache_dir": None,
-    "cache_dir_limit": "auto",
-    "threads": "auto",
-    "storage_options": None,
-    "max_pixels": None,
-}
-"""Arguments for our own datasets, and what they are if nothing is said."""
-
-HOW = {
+ONLY_OURS = {
     "transform": "give a transform of its own to",
     "cache_limit": "nothing is kept near of",
     "cache_policy": "nothing is kept near of",
@@ -133,6 +241,7 @@ HOW = {
     "storage_options": "settings of a store belong into",
     "max_pixels": "pictures are decoded by",
 }
+"""Arguments for our own datasets, and what to do with a dataset in Python."""
 
 
 def check_dataset(dataset: object) -> None:
@@ -147,7 +256,7 @@ def check_dataset(dataset: object) -> None:
         raise InvalidInput(f"a dataset has __getitem__ or is an IterableDataset; {kind} is not")
 
 
-def place(
+def division(
     rank: int | None, world_size: int | None, *, asks: bool, divides: bool
 ) -> tuple[int, int]:
     """Rank and number of ranks; asks torch.distributed if the user says nothing."""

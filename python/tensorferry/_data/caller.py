@@ -23,7 +23,7 @@ class CallerEngine:
         """Starts an epoch."""
         if self._closed:
             raise Closed("this DataLoader is closed")
-        return CallerRun(self._readable.open(epoch, resume.places[0] if resume.places else None))
+        return CallerRun(self._readable.open(epoch, resume.dataset_state_of(0)))
 
     def stats(self) -> EngineStats:
         """Nothing to tell."""

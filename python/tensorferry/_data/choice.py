@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
 from tensorferry._data.caller import CallerEngine
-from tensorferry._data.course import Order
 from tensorferry._data.engine import Engine, Options
+from tensorferry._data.epoch_order import Order
 from tensorferry._data.fetch import Fetcher
 from tensorferry._data.known import KnownOrder
 from tensorferry._data.processes import ProcessEngine

@@ -17,7 +17,7 @@ from tensorferry._data.arguments import threads_default
 from tensorferry._data.bad import BadSample
 from tensorferry._data.calls import check_may_wait, tensor
 from tensorferry._data.engine import FRESH, Batch, EngineStats, Options, Resume, Run, Stage
-from tensorferry._data.late import DataTimeout
+from tensorferry._data.timeouts import DataTimeout
 from tensorferry._data.transforms import Transform, check
 from tensorferry._errors import Closed, Error, InvalidInput, NotFound
 from tensorferry._structure.dtypes import BY_NAME
@@ -130,19 +130,19 @@ class Core:
 
     def stats(self) -> EngineStats:
         """What the core counted."""
-        told = json.loads(self._loader.stats())
+        stats = json.loads(self._loader.stats())
         hits = {
-            "memory": told["memory_hits"],
-            "disk": told["disk_hits"],
-            "peer": told["peer_hits"],
-            "backend": told["backend_loads"],
+            "memory": stats["memory_hits"],
+            "disk": stats["disk_hits"],
+            "peer": stats["peer_hits"],
+            "backend": stats["backend_loads"],
         }
-        threads = {"loading": told["load_threads"], "preparing": told["prepare_threads"]}
+        threads = {"loading": stats["load_threads"], "preparing": stats["prepare_threads"]}
         return EngineStats(
             threads=threads,
             cache_hits=hits,
-            predicted=_known(told["predicted_batch_seconds"]),
-            measured=_known(told["measured_batch_seconds"]),
+            predicted=_known(stats["predicted_batch_seconds"]),
+            measured=_known(stats["measured_batch_seconds"]),
         )
 
     def close(self) -> None:
@@ -197,10 +197,10 @@ class CoreRun:
         except Error as failed:
             return failed
         if taken is None:
-            raise DataTimeout(self._late(timeout))
+            raise DataTimeout(self._timed_out(timeout))
         return taken
 
-    def _late(self, timeout: float | None) -> str:
+    def _timed_out(self, timeout: float | None) -> str:
         what = f"no batch after {timeout} seconds: {self._run.held_up_by()}"
         return f"{what}. The store may hang or be slower than timeout= allows"
 

@@ -97,9 +97,9 @@ class Batch:
     ended: bool = False
     """There is no batch because the data of its worker is over; it never has another."""
     worker: int = 0
-    """Which worker made it, where each keeps a place of its own."""
-    place: Any = None
-    """Where its worker's dataset stands after it, if that must be told to go on after it."""
+    """Which worker made it, where each keeps a state of its own."""
+    dataset_state: Any = None
+    """The state of its worker's dataset after it, if that must be known to go on after it."""
 
     def pin_memory(self) -> Batch:
         """The same in page-locked memory: torch's thread for that asks whatever it does not know
@@ -124,12 +124,16 @@ class EngineStats:
 
 @dataclass(frozen=True, slots=True)
 class Resume:
-    """How far an earlier run of the epoch came, for datasets that must be told."""
+    """How far an earlier run of the epoch came, for datasets that must know."""
 
-    places: Sequence[Any] = ()
+    dataset_states: Sequence[Any] = ()
     """What the last batch of each worker named; None for one without; nothing, if no batch did."""
     batches: int = 0
     """Submissions before: workers that each read a part of the data take turns."""
+
+    def dataset_state_of(self, worker: int) -> Any:
+        """That of one worker."""
+        return self.dataset_states[worker] if self.dataset_states else None
 
 
 FRESH = Resume()

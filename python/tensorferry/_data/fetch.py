@@ -15,7 +15,7 @@ from functools import partial
 from threading import Lock
 from typing import Any, NamedTuple
 
-from tensorferry._data import place
+from tensorferry._data import dataset_state
 from tensorferry._data.bad import BadSample, substitutes
 from tensorferry._data.engine import Batch, OnError, Stage
 
@@ -112,7 +112,7 @@ class IndexReader:
     """One epoch of a map-style dataset, in one thread."""
 
     def __init__(self, fetcher: Fetcher, epoch: int, start: Any) -> None:
-        place.put_back(fetcher.dataset, start)
+        dataset_state.restore(fetcher.dataset, start)
         self._fetcher = fetcher
         self._epoch = epoch
 
@@ -122,7 +122,7 @@ class IndexReader:
         job = Job(number, indices, self._epoch, self._fetcher, lambda: False, batches.append)
         for piece in job.pieces(1):
             piece.work()
-        return replace(batches.pop(), place=place.of(self._fetcher.dataset))
+        return replace(batches.pop(), dataset_state=dataset_state.of(self._fetcher.dataset))
 
 
 class Job:

@@ -41,9 +41,9 @@ class Answer(NamedTuple):
 class Worker:
     """The dataset as torch's loop sees it."""
 
-    def __init__(self, readable: Readable, places: Sequence[Any]) -> None:
+    def __init__(self, readable: Readable, dataset_states: Sequence[Any]) -> None:
         self._readable: Readable | None = readable
-        self._places = places
+        self._dataset_states = dataset_states
         self._run: int | None = None
         self._reader: Reader | None = None
 
@@ -75,7 +75,8 @@ class Worker:
 
     def _reader_for(self, task: Task, worker: int) -> Reader:
         if self._reader is None or self._run != task.run:
-            start = self._places[worker] if self._places and self._run is None else None
+            is_first = self._run is None and bool(self._dataset_states)
+            start = self._dataset_states[worker] if is_first else None
             self._run = task.run
             self._reader = self.readable.open(task.epoch, start)
         return self._reader

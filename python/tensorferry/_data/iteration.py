@@ -16,9 +16,9 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from tensorferry._data.engine import Batch, Engine, Foreseeing, Run
+from tensorferry._data.position import Position
 from tensorferry._data.progress import Shown, progress_line
 from tensorferry._data.stats import Meter, Watch
-from tensorferry._data.track import Track
 from tensorferry._errors import Closed
 
 
@@ -28,7 +28,7 @@ class Iteration:
     def __init__(
         self,
         engine: Engine,
-        track: Track,
+        position: Position,
         meter: Meter,
         *,
         ahead: int,
@@ -39,8 +39,8 @@ class Iteration:
         progress: Shown,
     ) -> None:
         self._engine = engine
-        self._track = track
-        self._course = track.course
+        self._position = position
+        self._epoch_order = position.epoch_order
         self._meter = meter
         self._ahead = ahead
         self._timeout = timeout
@@ -50,8 +50,8 @@ class Iteration:
         self._said = said
         self._yielded = 0
         self._watch = Watch(meter)
-        epoch = track.start.epoch
-        self._progress = progress_line(progress, epoch, track.passed, total, meter)
+        epoch = position.start.epoch
+        self._progress = progress_line(progress, epoch, position.passed, total, meter)
         self._run: Run | None = None
         self._over = False
         self._closed = False
@@ -59,7 +59,7 @@ class Iteration:
         self._order: Iterator[tuple[int, Sequence[Any]]] | None = None
         self._numbers: dict[int, int] = {}
         self._submitted = 0
-        if self._course.eager:
+        if self._epoch_order.eager:
             self._begin()
 
     def __iter__(self) -> Iteration:
@@ -94,20 +94,20 @@ class Iteration:
             self._run.close()
 
     def _begin(self) -> Run:
-        track, course = self._track, self._course
-        self._meter.epoch = track.start.epoch
+        position, epoch_order = self._position, self._epoch_order
+        self._meter.epoch = position.start.epoch
         self._meter.ledger.settle()
         if isinstance(self._engine, Foreseeing):
             self._ahead = max(self._ahead, self._engine.ahead)
             if self._engine.foresees:
-                self._engine.foresee(course.foreseen())
+                self._engine.foresee(epoch_order.foreseen())
         run = self._run = self._engine.begin(
-            track.start.epoch,
-            seed=track.start.chance,
-            base_seed=course.base_seed,
-            resume=track.start.resume(),
+            position.start.epoch,
+            seed=position.start.chance,
+            base_seed=epoch_order.base_seed,
+            resume=position.start.resume(),
         )
-        self._order = course.batches()
+        self._order = epoch_order.batches()
         self._fill(run, self._ahead)
         return run
 
@@ -131,8 +131,8 @@ class Iteration:
             raise StopIteration
         if self._closed:
             raise Closed("this DataLoader is closed")
-        self._course.pulled(self._track.requested + 1)
-        self._course.passed(self._track.passed)
+        self._epoch_order.pulled(self._position.requested + 1)
+        self._epoch_order.passed(self._position.passed)
         run = self._run or self._begin()
         while True:
             self._fill(run, self._ahead if self._in_caller else self._ahead + 1)
@@ -156,15 +156,15 @@ class Iteration:
     def _is_for_the_user(self, batch: Batch, number: int) -> bool:
         self._meter.took(batch)
         if batch.error is not None or batch.samples == 0:
-            self._track.dropped(number)
+            self._position.dropped(number)
             return False
-        self._track.yielded(number, batch)
+        self._position.yielded(number, batch)
         self._meter.yielded(batch)
         return True
 
     def _end(self) -> None:
         if not self._over:
-            self._over = self._track.ended = True
+            self._over = self._position.ended = True
             self._meter.ledger.settle()
             if self._progress is not None:
                 self._progress.finish()

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from tensorferry._data import order, rng
-from tensorferry._data.course import Facts
+from tensorferry._data.epoch_order import Facts
 from tensorferry._data.state import State
 
 if TYPE_CHECKING:
@@ -57,18 +57,18 @@ class KnownOrder:
             return "generator"
         return "seeded" if self.is_seeded else "global"
 
-    def begin(self, epoch: int, seed: int | None, state: State | None) -> KnownCourse:
+    def begin(self, epoch: int, seed: int | None, state: State | None) -> KnownEpoch:
         """Begins an epoch, or goes on from a state."""
         if state is not None and state.generator is not None and self.generator is not None:
-            rng.put_back(self.generator, state.generator)
+            rng.restore(self.generator, state.generator)
         if state is not None and state.base_seed is not None:
             self.base_seed = state.base_seed
         elif self.base_seed is None or not self.draws_once:
             self.base_seed = rng.draw_base_seed(self.generator)
-        course = KnownCourse(self, epoch, seed, state, self.base_seed)
-        if self.lookahead or course.first:
-            course.pulled(course.first)
-        return course
+        epoch_order = KnownEpoch(self, epoch, seed, state, self.base_seed)
+        if self.lookahead or epoch_order.first:
+            epoch_order.pulled(epoch_order.first)
+        return epoch_order
 
     def facts(self) -> Facts:
         """For a state between epochs."""
@@ -76,7 +76,7 @@ class KnownOrder:
         return Facts(generator=generator)
 
 
-class KnownCourse:
+class KnownEpoch:
     """One epoch of it."""
 
     def __init__(

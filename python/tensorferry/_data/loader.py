@@ -1,11 +1,10 @@
-"""``DataLoader``: judges its arguments, chooses order and engine, keeps the place."""
+"""``DataLoader``: judges its arguments, chooses order and engine, keeps its position."""
 
 from __future__ import annotations
 
-import warnings
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sized
-from dataclasses import replace
+from dataclasses import fields, replace
 from typing import Any, Literal
 
 import torch
@@ -13,16 +12,17 @@ import torch.utils.data
 from torch.utils.data import default_collate, default_convert
 from typing_extensions import TypeVar
 
-from tensorferry._data import arguments, choice, order, place, rng
+from tensorferry._data import arguments, choice, dataset_state, order, rng
+from tensorferry._data.arguments import Arguments
 from tensorferry._data.bad import Ledger
 from tensorferry._data.engine import OnError, Options
 from tensorferry._data.iteration import Iteration
 from tensorferry._data.pin import pinner
+from tensorferry._data.position import Position
 from tensorferry._data.progress import Shown
 from tensorferry._data.samplers import SeededSampler
 from tensorferry._data.state import State
 from tensorferry._data.stats import Meter, Stats
-from tensorferry._data.track import Track
 from tensorferry._errors import Closed, InvalidInput
 
 _FIXED = ("batch_size", "batch_sampler", "sampler", "drop_last", "dataset", "persistent_workers")
@@ -93,6 +93,23 @@ class DataLoader(torch.utils.data.DataLoader[_T_co]):
 
     _initialized = False
 
+    # For type checkers; torch declares its own. A test compares this with the signature.
+    transform: Any
+    seed: int | None
+    workers: Literal["processes", "threads"] | None
+    rank: int | None
+    world_size: int | None
+    on_error: OnError
+    cache_limit: str | int
+    cache_policy: str
+    cache: Literal["raw", "decoded"]
+    cache_dir: str | None
+    cache_dir_limit: str | int
+    threads: Literal["auto", "static"]
+    storage_options: Mapping[str, Any] | None
+    max_pixels: int | None
+    progress: Shown
+
     def __init__(
         self,
         dataset: Any,
@@ -129,124 +146,27 @@ class DataLoader(torch.utils.data.DataLoader[_T_co]):
         max_pixels: int | None = None,
         progress: Shown = False,
     ) -> None:
+        given = Arguments.of(DataLoader.__init__, locals())
+        given.judge()
         # Under the names of the arguments, by which Lightning makes a loader anew.
-        self.transform, self.seed, self.workers = transform, seed, workers
-        self.rank, self.world_size, self.on_error = rank, world_size, on_error
-        self.cache_limit, self.cache_policy, self.cache = cache_limit, cache_policy, cache
-        self.cache_dir, self.cache_dir_limit = cache_dir, cache_dir_limit
-        self.threads, self.storage_options = threads, storage_options
-        self.max_pixels, self.progress = max_pixels, progress
-        self._judge(dataset, batch_size, shuffle, sampler, batch_sampler, drop_last)
-        number = arguments.workers(num_workers, are_threads=self._are_threads(dataset))
-        arguments.check_workers(number, timeout, persistent_workers)
-        own = batch_sampler if sampler is None else sampler
-        asks = own is None and generator is None and not _is_iterable(dataset)
-        self._share = arguments.place(rank, world_size, asks=asks, divides=own is None)
-        self._warn_of_places(dataset)
-        self._seed, self._chance = self._seeds(dataset)
-        self._given = (sampler, batch_sampler)
+        vars(self).update(given.ours)
+        self._share = given.division()
+        given.warn()
+        self._seed, self._chance = given.seeds(self._share[1])
+        self._samplers = (sampler, batch_sampler)
         self._shuffles = bool(shuffle)
         self._workers_given = num_workers is not None
         if shuffle and generator is None and self._seed is not None:
-            shuffle, sampler = None, SeededSampler(dataset, self._seed)
-        super().__init__(
-            self._preparing(dataset),
-            batch_size,
-            shuffle,
-            sampler,
-            batch_sampler,
-            number,
-            collate_fn,
-            pin_memory,
-            drop_last,
-            timeout,
-            worker_init_fn,
-            self._context(dataset, multiprocessing_context, worker_init_fn),
-            generator,
-            prefetch_factor=arguments.prefetch(
-                prefetch_factor, number, are_processes=not self._are_threads(dataset)
-            ),
-            persistent_workers=persistent_workers,
-            pin_memory_device=pin_memory_device,
-            in_order=in_order,
-        )
+            given.shuffle, given.sampler = None, SeededSampler(dataset, self._seed)
+        super().__init__(**given.for_torch())
         self._begin_life()
-
-    def _judge(
-        self,
-        dataset: Any,
-        batch_size: int | None,
-        shuffle: bool | None,
-        sampler: Any,
-        batch_sampler: Any,
-        drop_last: bool,
-    ) -> None:
-        """What makes no sense is refused."""
-        own = {name: getattr(self, name) for name in arguments.OWN}
-        arguments.check_choices(
-            on_error=self.on_error,
-            cache_policy=self.cache_policy,
-            cache=self.cache,
-            threads=self.threads,
-            workers=self.workers,
-            progress=self.progress,
-            drop_last=drop_last,
-            shuffle=shuffle,
-        )
-        arguments.check_numbers(batch_size, self.seed, self.max_pixels)
-        arguments.cache_bytes(self.cache_limit)
-        arguments.check_samplers(batch_size, shuffle, sampler, batch_sampler, drop_last)
-        if choice.has_engine(dataset):
-            arguments.check_own(dataset, self.workers)
-            return
-        arguments.check_dataset(dataset)
-        arguments.check_kind(dataset, own)
-        if _is_iterable(dataset):
-            arguments.check_iterable(shuffle, sampler, batch_sampler, self.on_error)
-
-    def _are_threads(self, dataset: Any) -> bool:
-        return self.workers == "threads" or choice.has_engine(dataset)
-
-    def _seeds(self, dataset: Any) -> tuple[int | None, int | None]:
-        """The seed of the order, and that of transforms and substitutes; None is drawn later, or
-        for the order by torch."""
-        if self.seed is not None:
-            return self.seed, self.seed
-        several = 0 if self._share[1] > 1 else None
-        return several, None if choice.has_engine(dataset) else 0
-
-    def _preparing(self, dataset: Any) -> Any:
-        """The dataset, or one of ours that knows the transform: for those who take the loader apart
-        and read the dataset themselves."""
-        prepared = getattr(dataset, "_prepared", None)
-        if prepared is None or (self.transform is None and self.max_pixels is None):
-            return dataset
-        return prepared(self.transform, self.max_pixels, self.on_error)
-
-    def _context(self, dataset: Any, context: Any, init: Callable[[int], None] | None) -> Any:
-        """The start method of processes, where there are any."""
-        if init is not None and choice.has_engine(dataset):
-            what = f"worker_init_fn is not called: a {type(dataset).__name__} is read by threads"
-            why = "of the core, which run no Python; set up in the transform what a Lambda needs"
-            warnings.warn(f"{what} {why}", UserWarning, stacklevel=3)
-        if context is None or not self._are_threads(dataset):
-            return context
-        what = "multiprocessing_context is ignored: workers are threads of this process"
-        warnings.warn(what, UserWarning, stacklevel=3)
-        return None
-
-    def _warn_of_places(self, dataset: Any) -> None:
-        if self.workers == "threads" and place.is_stateful(dataset) and not _is_iterable(dataset):
-            what = f"the place of a {type(dataset).__name__} is not in state_dict(): threads are"
-            why = "ahead of what was yielded. With workers= left out, it is"
-            warnings.warn(f"{what} {why}", UserWarning, stacklevel=3)
 
     def _begin_life(self) -> None:
         """What changes while it is used."""
         self._epoch = 0
         self._ledger = Ledger()
         self._meter = Meter(self._ledger)
-        self._track: Track | None = None
+        self._position: Position | None = None
         self._loaded: State | None = None
         self._iterations: weakref.WeakSet[Iteration] = weakref.WeakSet()
         self._closed = False
@@ -255,54 +175,41 @@ class DataLoader(torch.utils.data.DataLoader[_T_co]):
 
     def _make(self) -> None:
         """Order and engine, as the arguments say now."""
-        self._options = self._judged()
+        self._options = self._options_now()
         is_seeded = self._seed is not None or choice.has_engine(self.dataset)
         self._order = choice.order_for(
-            self.dataset, *self._given, self._options, self.generator, is_seeded
+            self.dataset, *self._samplers, self._options, self.generator, is_seeded
         )
         self._engine = choice.engine_for(self.dataset, self._options, self.collate_fn)
         self._is_stale = False
 
-    def _judged(self) -> Options:
-        are_threads = self._are_threads(self.dataset)
+    def _options_now(self) -> Options:
+        """What engines are told: the arguments as they are now, and what follows from them."""
+        are_threads = self._are_threads
         arguments.workers(self.num_workers, are_threads=are_threads)
         batched = self._auto_collation
         plain = default_collate if batched else default_convert
-        return Options(
-            batch_size=self.batch_size,
-            batched=batched,
-            drop_last=self.drop_last,
-            shuffle=self._shuffles,
-            transform=self.transform,
-            seed=self._chance or 0,
-            num_workers=self.num_workers,
-            workers_given=self._workers_given,
-            workers="threads" if are_threads else "processes",
-            ahead=max(1, self.num_workers * (self.prefetch_factor or 0)),
-            collate_fn=None if self.collate_fn is plain else self.collate_fn,
-            pin=pinner(self.pin_memory, self.pin_memory_device),
-            in_order=self.in_order,
-            persistent_workers=self.persistent_workers,
-            prefetch_factor=self.prefetch_factor,
-            timeout=self.timeout,
-            multiprocessing_context=self.multiprocessing_context,
-            worker_init_fn=self.worker_init_fn,
-            on_error=self.on_error,
-            rank=self._share[0],
-            world_size=self._share[1],
-            cache_limit=arguments.cache_bytes(self.cache_limit),
-            cache_policy=self.cache_policy,
-            cache=self.cache,
-            cache_dir=self.cache_dir,
-            cache_dir_limit=arguments.cache_dir_bytes(self.cache_dir, self.cache_dir_limit),
-            threads=self.threads,
-            storage_options=dict(self.storage_options or {}),
-            max_pixels=self.max_pixels,
-        )
+        decided: dict[str, Any] = {
+            "batched": batched,
+            "shuffle": self._shuffles,
+            "seed": self._chance or 0,
+            "workers_given": self._workers_given,
+            "workers": "threads" if are_threads else "processes",
+            "ahead": max(1, self.num_workers * (self.prefetch_factor or 0)),
+            "collate_fn": None if self.collate_fn is plain else self.collate_fn,
+            "pin": pinner(self.pin_memory, self.pin_memory_device),
+            "rank": self._share[0],
+            "world_size": self._share[1],
+            "cache_limit": arguments.cache_bytes(self.cache_limit),
+            "cache_dir_limit": arguments.cache_dir_bytes(self.cache_dir, self.cache_dir_limit),
+            "storage_options": dict(self.storage_options or {}),
+        }
+        names = [each.name for each in fields(Options) if each.name not in decided]
+        return Options(**{name: getattr(self, name) for name in names}, **decided)
 
     def check_worker_number_rationality(self) -> None:
         """Warns as torch's loader does of more processes than processors; of threads, nothing."""
-        if not self._are_threads(self.dataset):
+        if not self._are_threads:
             super().check_worker_number_rationality()
 
     def __setattr__(self, name: str, value: Any) -> None:
@@ -329,14 +236,14 @@ class DataLoader(torch.utils.data.DataLoader[_T_co]):
         self._settle()
         start = self._loaded or self._between(self._epoch)
         self._show_epoch(start.epoch)
-        course = self._order.begin(start.epoch, self._seed, self._loaded)
-        self._track = Track(start, course, self._resting())
+        epoch_order = self._order.begin(start.epoch, self._seed, self._loaded)
+        self._position = Position(start, epoch_order, self._initial_states())
         # Not before: a state that could not be gone on with is not forgotten.
         self._loaded = None
         self._epoch = start.epoch + 1
         iteration = Iteration(
             self._engine,
-            self._track,
+            self._position,
             self._meter,
             ahead=self._options.ahead,
             timeout=self.timeout or None,
@@ -352,7 +259,7 @@ class DataLoader(torch.utils.data.DataLoader[_T_co]):
         """The next iteration is this epoch; a sampler with ``set_epoch`` is told. After
         ``load_state_dict``, the epoch of the state keeps its place, any other begins anew."""
         self._epoch = epoch
-        for holder in self._given:
+        for holder in self._samplers:
             tell = getattr(holder, "set_epoch", None)
             if callable(tell):
                 tell(epoch)
@@ -382,7 +289,7 @@ class DataLoader(torch.utils.data.DataLoader[_T_co]):
             self._seed, self._chance = state.seed, state.chance
         self._loaded = state
         self._epoch = state.epoch
-        self._track = None
+        self._position = None
 
     def stats(self) -> Stats:
         """What it did so far, over all epochs."""
@@ -408,6 +315,10 @@ class DataLoader(torch.utils.data.DataLoader[_T_co]):
         self._epoch = epoch
 
     @property
+    def _are_threads(self) -> bool:
+        return arguments.are_threads(self.workers, self.dataset)
+
+    @property
     def _sized(self) -> Sized:
         return self.dataset  # type: ignore[return-value]
 
@@ -422,19 +333,19 @@ class DataLoader(torch.utils.data.DataLoader[_T_co]):
             self._chance = rng.draw_base_seed(None)
         if self._seed is None and choice.has_engine(self.dataset):
             self._seed = self._chance
-        if isinstance(self.sampler, SeededSampler) and self.sampler.told is not None:
-            self.set_epoch(self.sampler.told)
-            self.sampler.told = None
+        if isinstance(self.sampler, SeededSampler) and self.sampler.epoch_set is not None:
+            self.set_epoch(self.sampler.epoch_set)
+            self.sampler.epoch_set = None
 
     def _state(self) -> State:
         if self._loaded is not None:
             return self._loaded
-        if self._track is not None and not self._track.ended:
-            return self._track.state()
+        if self._position is not None and not self._position.ended:
+            return self._position.state()
         facts = self._order.facts()
         between = self._between(self._epoch)
         return replace(
-            between, generator=facts.generator, sampler=facts.sampler, places=self._resting()
+            between, generator=facts.generator, sampler=facts.sampler, places=self._initial_states()
         )
 
     def _between(self, epoch: int) -> State:
@@ -451,12 +362,14 @@ class DataLoader(torch.utils.data.DataLoader[_T_co]):
             epoch=epoch,
         )
 
-    def _resting(self) -> list[Any]:
-        """The places of workers that have not begun: of the one that is the calling thread, whose
-        dataset goes on from epoch to epoch. Processes begin with copies."""
+    def _initial_states(self) -> list[Any]:
+        """The dataset's states in workers that have not begun: in the one that is the calling
+        thread, whose dataset goes on from epoch to epoch. Processes begin with copies."""
         if self.num_workers > 0 or choice.has_engine(self.dataset):
             return [None] * self._workers
-        return [place.resting(self.dataset, is_iterable=_is_iterable(self.dataset))]
+        return [
+            dataset_state.initial(self.dataset, is_iterable=arguments.is_unindexed(self.dataset))
+        ]
 
     def _show_epoch(self, epoch: int) -> None:
         if isinstance(self.sampler, SeededSampler):
@@ -464,7 +377,7 @@ class DataLoader(torch.utils.data.DataLoader[_T_co]):
 
     def _length(self) -> int | None:
         try:
-            if _is_iterable(self.dataset):
+            if arguments.is_unindexed(self.dataset):
                 return order.count(len(self._sized), self.batch_size, self.drop_last)
             return len(self)
         except (TypeError, NotImplementedError):
@@ -474,7 +387,7 @@ class DataLoader(torch.utils.data.DataLoader[_T_co]):
 _PASSING = (
     "_ledger",
     "_meter",
-    "_track",
+    "_position",
     "_loaded",
     "_iterations",
     "_closed",
@@ -485,7 +398,3 @@ _PASSING = (
     "_iterator",
 )
 """What a loader has while it is used, and a copy makes for itself."""
-
-
-def _is_iterable(dataset: Any) -> bool:
-    return not choice.has_engine(dataset) and choice.is_iterable(dataset)

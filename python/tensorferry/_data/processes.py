@@ -21,8 +21,8 @@ from torch._utils import ExceptionWrapper
 
 from tensorferry._data.engine import FRESH, Batch, EngineStats, Options, Resume
 from tensorferry._data.in_worker import Answer, SetUp, Task, Worker, as_it_is
-from tensorferry._data.late import DataTimeout, late
 from tensorferry._data.reader import Readable
+from tensorferry._data.timeouts import DataTimeout, timed_out
 from tensorferry._errors import Closed
 
 
@@ -41,12 +41,12 @@ class ProcessEngine:
         if self._closed:
             raise Closed("this DataLoader is closed")
         workers = self._kept
-        if workers is None or not workers.is_free or resume.places:
-            workers = Workers(self._readable, self._options, base_seed, resume.places)
+        if workers is None or not workers.is_free or resume.dataset_states:
+            workers = Workers(self._readable, self._options, base_seed, resume.dataset_states)
             self._keep(workers)
         run = ProcessRun(workers, next(self._runs), epoch, self._options)
         workers.serves = weakref.ref(run)
-        if resume.places:
+        if resume.dataset_states:
             run.pass_turns(resume.batches % self._options.num_workers)
         return run
 
@@ -130,7 +130,7 @@ class ProcessRun:
             answer = self._workers.answer()
             if answer is LATE:
                 indices = next(iter(self._waiting.values()), [])
-                raise DataTimeout(late(self._options.timeout, indices))
+                raise DataTimeout(timed_out(self._options.timeout, indices))
             if answer is not None:
                 return Answer(*answer)
 
@@ -147,13 +147,13 @@ class Workers:
     is held from outside, refers to nothing of the user's, and is let go of when this is."""
 
     def __init__(
-        self, readable: Readable, options: Options, base_seed: int, places: Sequence[Any]
+        self, readable: Readable, options: Options, base_seed: int, dataset_states: Sequence[Any]
     ) -> None:
         self.serves: weakref.ref[ProcessRun] | None = None
         self._held = _Held()
         self._feed = _Feed()
         self._failure: Exception | None = None
-        self._worker = Worker(readable, places)
+        self._worker = Worker(readable, dataset_states)
         self._set_up = SetUp(base_seed, options.worker_init_fn)
         self._loader: _Loader | None = _Loader(
             self._worker,  # type: ignore[arg-type]

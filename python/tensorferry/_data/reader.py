@@ -27,4 +27,4 @@ class Readable(Protocol):
         """The user's dataset."""
 
     def open(self, epoch: int, start: Any) -> Reader:
-        """Begins an epoch, or goes on at a place that a batch of such a reader named."""
+        """Begins an epoch, or goes on from the state that a batch of such a reader has."""

@@ -28,7 +28,7 @@ def text_of(generator: torch.Generator) -> str:
     return bytes(generator.get_state().numpy()).hex()
 
 
-def put_back(generator: torch.Generator, text: str) -> None:
+def restore(generator: torch.Generator, text: str) -> None:
     """Brings a generator back to a state."""
     import torch
 
@@ -43,7 +43,7 @@ def check(text: str) -> None:
     """Refuses what is no state of a generator."""
     import torch
 
-    put_back(torch.Generator(), text)
+    restore(torch.Generator(), text)
 
 
 def copy_of(generator: torch.Generator) -> torch.Generator:
@@ -61,7 +61,7 @@ def as_it_was(text: str) -> Iterator[None]:
     import torch
 
     present = torch.default_generator.get_state()
-    put_back(torch.default_generator, text)
+    restore(torch.default_generator, text)
     try:
         yield
     finally:

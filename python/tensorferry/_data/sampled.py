@@ -16,7 +16,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from tensorferry._data import rng
-from tensorferry._data.course import Facts
+from tensorferry._data.epoch_order import Facts
 from tensorferry._data.state import State
 from tensorferry._errors import InvalidInput
 
@@ -48,11 +48,11 @@ class SampledOrder:
         named = ("state_dict", "load_state_dict")
         self.is_stateful = all(callable(getattr(sampler, name, None)) for name in named)
 
-    def begin(self, epoch: int, seed: int | None, state: State | None) -> SampledCourse:
+    def begin(self, epoch: int, seed: int | None, state: State | None) -> SampledEpoch:
         """Begins an epoch, or goes on from a state."""
         saved = None if state is None else state.sampler
         if state is None or saved is None:
-            return SampledCourse(self, self._origin(), None)
+            return SampledEpoch(self, self._origin(), None)
         if self.is_stateful != ("own" in saved):
             has = "has" if self.is_stateful else "has no"
             what = f"the state is of another sampler; this one {has} state_dict and load_state_dict"
@@ -60,27 +60,27 @@ class SampledOrder:
         if self.is_stateful:
             self.sampler.load_state_dict(copy.deepcopy(saved["own"]))  # type: ignore[attr-defined]
         else:
-            self._put_back(saved)
+            self._restore(saved)
         if self.is_stateful or state.base_seed is None:
-            return SampledCourse(self, self._origin(), state)
+            return SampledEpoch(self, self._origin(), state)
         with rng.as_it_was(saved["global"]):
-            course = SampledCourse(self, self._origin(saved["draws"]), state)
-            course.replay(state, saved["checksum"])
-        return course
+            epoch_order = SampledEpoch(self, self._origin(saved["draws"]), state)
+            epoch_order.replay(state, saved["checksum"])
+        return epoch_order
 
     def facts(self) -> Facts:
         """For a state between epochs."""
-        return Facts(sampler=self.saved(self._origin(), self.place(0)))
+        return Facts(sampler=self.saved(self._origin(), self.position(0)))
 
-    def place(self, checksum: int) -> Any:
+    def position(self, checksum: int) -> Any:
         """Where the sampler is now."""
         if self.is_stateful:
             return copy.deepcopy(self.sampler.state_dict())  # type: ignore[attr-defined]
         return checksum
 
-    def saved(self, origin: dict[str, Any], place: Any) -> dict[str, Any]:
-        """What brings the sampler to a place."""
-        return {"own": place} if self.is_stateful else {**origin, "checksum": place}
+    def saved(self, origin: dict[str, Any], position: Any) -> dict[str, Any]:
+        """What brings the sampler to a position."""
+        return {"own": position} if self.is_stateful else {**origin, "checksum": position}
 
     def _origin(self, draws: bool | None = None) -> dict[str, Any]:
         """All generators that the sampler may draw from, as they are at an epoch's beginning, and
@@ -96,13 +96,13 @@ class SampledOrder:
             "draws": draws,
         }
 
-    def _put_back(self, saved: dict[str, Any]) -> None:
+    def _restore(self, saved: dict[str, Any]) -> None:
         generators = self._generators()
         known = {"generators", "global", "draws", "checksum"}
         if set(saved) != known or len(generators) != len(saved["generators"]):
             raise InvalidInput("the state is of a sampler with other generators")
         for generator, text in zip(generators, saved["generators"], strict=True):
-            rng.put_back(generator, text)
+            rng.restore(generator, text)
 
     def _generators(self) -> list[torch.Generator]:
         import torch
@@ -116,7 +116,7 @@ class SampledOrder:
         return found
 
 
-class SampledCourse:
+class SampledEpoch:
     """One epoch of it."""
 
     def __init__(self, of: SampledOrder, origin: dict[str, Any], state: State | None) -> None:
@@ -133,7 +133,7 @@ class SampledCourse:
         elif of.base_seed is None or origin["draws"]:
             of.base_seed = rng.draw_base_seed(of.generator)
         self.base_seed = of.base_seed
-        self._places = {self._first: of.place(0)}
+        self._positions = {self._first: of.position(0)}
         # An incomplete batch takes the sampler beyond its end, into the next epoch.
         self._over_after: int | None = None
         if state is not None and state.sampler is not None and state.sampler.get("over"):
@@ -149,7 +149,7 @@ class SampledCourse:
             what = "the sampler did not repeat the order that it gave before the state was saved"
             how = "seed it alike, give it a torch.Generator, or state_dict and load_state_dict"
             raise InvalidInput(f"{what}; {how}")
-        self._places = {self._first: checksum}
+        self._positions = {self._first: checksum}
         if self.eager:
             # As when the epoch began: the first draw is made before the user goes on.
             self._items = itertools.chain(list(islice(self._items, 1)), self._items)
@@ -160,7 +160,7 @@ class SampledCourse:
             self._add(keys)
             if self._wraps and len(keys) < (self._of.batch_size or 1):
                 self._over_after = number + 1
-            self._places[number + 1] = self._of.place(self._checksum)
+            self._positions[number + 1] = self._of.position(self._checksum)
             if number not in self._beyond:
                 yield number, keys
 
@@ -168,9 +168,9 @@ class SampledCourse:
         """The sampler draws for itself."""
 
     def passed(self, batches: int) -> None:
-        """Places before the present one are not needed any more."""
-        for number in [number for number in self._places if number < batches]:
-            del self._places[number]
+        """Positions before the present one are not needed any more."""
+        for number in [number for number in self._positions if number < batches]:
+            del self._positions[number]
 
     def foreseen(self) -> Sequence[torch.Tensor]:
         """Nothing is known before the sampler says it."""
@@ -178,7 +178,7 @@ class SampledCourse:
 
     def facts(self, passed: int) -> Facts:
         """To resume after a batch."""
-        saved = self._of.saved(self._origin, self._places[passed])
+        saved = self._of.saved(self._origin, self._positions[passed])
         if self._of.is_stateful and passed == self._over_after:
             saved["over"] = True
         return Facts(self.base_seed, sampler=saved)

@@ -21,12 +21,12 @@ class SeededSampler(RandomSampler):
         super().__init__(dataset)
         self.seed = seed
         self.epoch = 0
-        self.told: int | None = None
+        self.epoch_set: int | None = None
         """The epoch that somebody has set since the loader last asked."""
 
     def set_epoch(self, epoch: int) -> None:
         """The next iteration is this epoch."""
-        self.epoch = self.told = epoch
+        self.epoch = self.epoch_set = epoch
 
     def __iter__(self) -> Iterator[int]:
         if self.generator is not None:

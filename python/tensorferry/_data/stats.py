@@ -67,8 +67,8 @@ class Stats:
 
 
 def _line(name: str, values: Mapping[str, object]) -> str:
-    told = ", ".join(f"{key} {value}" for key, value in values.items())
-    return f"{name}: {told}" if told else ""
+    listed = ", ".join(f"{key} {value}" for key, value in values.items())
+    return f"{name}: {listed}" if listed else ""
 
 
 class Meter:

@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tensorferry._data import place
+from tensorferry._data import dataset_state
 from tensorferry._data.bad import BadSample
 from tensorferry._data.engine import Batch, OnError
 from tensorferry._data.fetch import Abandoned
@@ -66,11 +66,11 @@ class Stream:
             return
         dataset, start = self._source.dataset, self._start
         if start is not None:
-            place.put_back(dataset, start["dataset"])
+            dataset_state.restore(dataset, start["dataset"])
         items = iter(dataset)
         self._items = items
         if start is not None:
-            place.put_back(items, start["iterator"])
+            dataset_state.restore(items, start["iterator"])
             if start["dataset"] is start["iterator"] is None:
                 self._pass_over(start["count"], _was_read_here(dataset) and items is dataset)
             self._count, self._ended = start["count"], start["ended"]
@@ -102,7 +102,7 @@ class Stream:
             len(items),
             bad=bad,
             seconds={"python": collated - began, "hand-over": pinned - collated},
-            place=where,
+            dataset_state=where,
         )
 
     def _where(self) -> dict[str, Any]:
@@ -111,8 +111,8 @@ class Stream:
         return {
             "count": self._count,
             "ended": self._ended,
-            "dataset": None if items is dataset else place.of(dataset),
-            "iterator": place.of(items),
+            "dataset": None if items is dataset else dataset_state.of(dataset),
+            "iterator": dataset_state.of(items),
         }
 
     def _pass_over(self, count: int, is_used: bool) -> None:

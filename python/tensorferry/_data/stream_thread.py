@@ -6,10 +6,10 @@ import weakref
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-from tensorferry._data.crew import Crew
 from tensorferry._data.engine import FRESH, Batch, EngineStats, Options, Resume
 from tensorferry._data.stream import Source, Stream
-from tensorferry._data.threads import Hall, hire
+from tensorferry._data.thread_pool import ThreadPool
+from tensorferry._data.threads import FinishedBatches, start_pool
 from tensorferry._errors import Closed
 
 
@@ -26,8 +26,8 @@ class StreamEngine:
         """Starts an epoch."""
         if self._closed:
             raise Closed("this DataLoader is closed")
-        stream = Stream(self._source, epoch, resume.places[0] if resume.places else None)
-        return StreamRun(stream, hire(self._options, 1, self._source.dataset, base_seed))
+        stream = Stream(self._source, epoch, resume.dataset_state_of(0))
+        return StreamRun(stream, start_pool(self._options, 1, self._source.dataset, base_seed))
 
     def stats(self) -> EngineStats:
         """Its thread."""
@@ -57,25 +57,25 @@ class _Reading(NamedTuple):
 class StreamRun:
     """One epoch in a thread."""
 
-    def __init__(self, stream: Stream, crew: Crew) -> None:
+    def __init__(self, stream: Stream, pool: ThreadPool) -> None:
         self._stream = stream
-        self._crew = crew
-        self._hall = Hall(in_order=True)
+        self._pool = pool
+        self._finished_batches = FinishedBatches(in_order=True)
         self._waiting: dict[int, Sequence[Any]] = {}
         self._submitted = 0
-        weakref.finalize(self, crew.stop).atexit = False
+        weakref.finalize(self, pool.stop).atexit = False
 
     def submit(self, indices: Sequence[Any]) -> None:
         """Has the thread read as many items."""
         number = self._submitted
         self._submitted += 1
         self._waiting[number] = [f"batch {number}"]
-        stopped, done = self._crew.stopped, self._hall.put
-        self._crew.put(_Reading(self._stream, number, indices, stopped, done))
+        stopped, done = self._pool.stopped, self._finished_batches.put
+        self._pool.put(_Reading(self._stream, number, indices, stopped, done))
 
     def next(self, timeout: float | None) -> Batch:
         """Waits for a batch."""
-        batch = self._hall.next(timeout, self._waiting)
+        batch = self._finished_batches.next(timeout, self._waiting)
         del self._waiting[batch.number]
         if batch.ended:
             raise StopIteration
@@ -83,5 +83,5 @@ class StreamRun:
 
     def close(self) -> None:
         """Stops reading."""
-        self._hall.close()
-        self._crew.stop()
+        self._finished_batches.close()
+        self._pool.stop()

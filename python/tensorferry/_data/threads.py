@@ -13,21 +13,21 @@ from collections.abc import Callable, Sequence
 from queue import Empty, SimpleQueue
 from typing import Any
 
-from tensorferry._data.crew import Crew, Task
 from tensorferry._data.engine import FRESH, Batch, EngineStats, Options, Resume
 from tensorferry._data.fetch import Fetcher, Job
-from tensorferry._data.late import DataTimeout, late
+from tensorferry._data.thread_pool import Task, ThreadPool
+from tensorferry._data.timeouts import DataTimeout, timed_out
 from tensorferry._data.worker import WorkerInfo, set_worker_info
 from tensorferry._errors import Closed
 
 
 class ThreadEngine:
-    """Threads and map-style datasets. Without ``persistent_workers``, each run has its own crew."""
+    """Threads and map-style datasets. Without ``persistent_workers``, each run has its own pool."""
 
     def __init__(self, fetcher: Fetcher, options: Options) -> None:
         self._fetcher = fetcher
         self._options = options
-        self._crew: Crew | None = None
+        self._pool: ThreadPool | None = None
         self._closed = False
 
     def begin(self, epoch: int, *, seed: int, base_seed: int, resume: Resume = FRESH) -> ThreadRun:
@@ -35,12 +35,12 @@ class ThreadEngine:
         if self._closed:
             raise Closed("this DataLoader is closed")
         if not self._options.persistent_workers:
-            crew = self._hire(base_seed)
-            return ThreadRun(crew, self._fetcher, epoch, self._options.in_order, crew.stop)
-        if self._crew is None or not self._crew.is_here:
-            self._crew = self._hire(base_seed)
-            weakref.finalize(self, self._crew.stop).atexit = False
-        run = ThreadRun(self._crew, self._fetcher, epoch, self._options.in_order, _nothing)
+            pool = self._start_pool(base_seed)
+            return ThreadRun(pool, self._fetcher, epoch, self._options.in_order, pool.stop)
+        if self._pool is None or not self._pool.is_here:
+            self._pool = self._start_pool(base_seed)
+            weakref.finalize(self, self._pool.stop).atexit = False
+        run = ThreadRun(self._pool, self._fetcher, epoch, self._options.in_order, _nothing)
         run.keeps = self
         return run
 
@@ -51,14 +51,16 @@ class ThreadEngine:
     def close(self) -> None:
         """Stops its threads."""
         self._closed = True
-        if self._crew is not None:
-            self._crew.stop()
+        if self._pool is not None:
+            self._pool.stop()
 
-    def _hire(self, base_seed: int) -> Crew:
-        return hire(self._options, self._options.num_workers, self._fetcher.dataset, base_seed)
+    def _start_pool(self, base_seed: int) -> ThreadPool:
+        return start_pool(
+            self._options, self._options.num_workers, self._fetcher.dataset, base_seed
+        )
 
 
-def hire(options: Options, size: int, dataset: Any, base_seed: int) -> Crew:
+def start_pool(options: Options, size: int, dataset: Any, base_seed: int) -> ThreadPool:
     """Threads that know which worker they are."""
     init = options.worker_init_fn
 
@@ -67,14 +69,14 @@ def hire(options: Options, size: int, dataset: Any, base_seed: int) -> Crew:
         if init is not None:
             init(number)
 
-    return Crew(size, set_up)
+    return ThreadPool(size, set_up)
 
 
 def _nothing() -> None:
     pass
 
 
-class Hall:
+class FinishedBatches:
     """Where finished batches wait for the one who takes them: one thread takes, any put."""
 
     def __init__(self, in_order: bool) -> None:
@@ -86,7 +88,7 @@ class Hall:
 
     @property
     def put(self) -> Callable[[Batch], None]:
-        """Puts a batch. Does not keep the hall alive."""
+        """Puts a batch. Does not keep this alive."""
         return self._finished.put
 
     def close(self) -> None:
@@ -104,7 +106,7 @@ class Hall:
             try:
                 batch = self._finished.get(timeout=left)
             except Empty:
-                raise DataTimeout(_late(timeout, waiting, self._wanted)) from None
+                raise DataTimeout(_timed_out(timeout, waiting, self._wanted)) from None
             if batch is None:
                 continue
             if not self._in_order:
@@ -114,8 +116,8 @@ class Hall:
         return self._early.pop(self._wanted - 1)
 
 
-def _late(timeout: float | None, waiting: dict[int, Sequence[Any]], wanted: int) -> str:
-    return late(timeout, waiting.get(wanted) or next(iter(waiting.values()), []))
+def _timed_out(timeout: float | None, waiting: dict[int, Sequence[Any]], wanted: int) -> str:
+    return timed_out(timeout, waiting.get(wanted) or next(iter(waiting.values()), []))
 
 
 class ThreadRun:
@@ -126,19 +128,19 @@ class ThreadRun:
 
     def __init__(
         self,
-        crew: Crew,
+        pool: ThreadPool,
         fetcher: Fetcher,
         epoch: int,
         in_order: bool,
         stop: Callable[[], None],
     ) -> None:
-        self._crew = crew
+        self._pool = pool
         self._fetcher = fetcher
         self._epoch = epoch
-        self._hall = Hall(in_order)
+        self._finished_batches = FinishedBatches(in_order)
         self._waiting: dict[int, Sequence[Any]] = {}
         self._submitted = 0
-        self._left = _Left(crew.stopped)
+        self._left = _Left(pool.stopped)
         self._stop = stop
         finalizer = weakref.finalize(self, _leave, self._left, stop)
         finalizer.atexit = False
@@ -148,32 +150,34 @@ class ThreadRun:
         number = self._submitted
         self._submitted += 1
         self._waiting[number] = indices
-        job = Job(number, indices, self._epoch, self._fetcher, self._left, self._hall.put)
-        pieces: list[Task] = [*job.pieces(self._crew.size)]
+        job = Job(
+            number, indices, self._epoch, self._fetcher, self._left, self._finished_batches.put
+        )
+        pieces: list[Task] = [*job.pieces(self._pool.size)]
         for piece in pieces:
-            self._crew.put(piece)
+            self._pool.put(piece)
 
     def next(self, timeout: float | None) -> Batch:
         """Waits for a batch."""
-        batch = self._hall.next(timeout, self._waiting)
+        batch = self._finished_batches.next(timeout, self._waiting)
         del self._waiting[batch.number]
         return batch
 
     def close(self) -> None:
         """Gives up what was submitted."""
-        self._hall.close()
+        self._finished_batches.close()
         _leave(self._left, self._stop)
 
 
 class _Left:
-    """Whether a run was given up, or all of its crew."""
+    """Whether a run was given up, or all of its pool."""
 
-    def __init__(self, crew_stopped: Callable[[], bool]) -> None:
+    def __init__(self, pool_stopped: Callable[[], bool]) -> None:
         self.up = False
-        self._crew_stopped = crew_stopped
+        self._pool_stopped = pool_stopped
 
     def __call__(self) -> bool:
-        return self.up or self._crew_stopped()
+        return self.up or self._pool_stopped()
 
 
 def _leave(left: _Left, stop: Callable[[], None]) -> None:

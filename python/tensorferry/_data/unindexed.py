@@ -10,7 +10,7 @@ from itertools import count
 from typing import TYPE_CHECKING, Any
 
 from tensorferry._data import rng
-from tensorferry._data.course import Facts
+from tensorferry._data.epoch_order import Facts
 from tensorferry._data.state import State
 
 if TYPE_CHECKING:
@@ -30,20 +30,20 @@ class Unindexed:
         self.draws_once = draws_once
         self.base_seed: int | None = None
 
-    def begin(self, epoch: int, seed: int | None, state: State | None) -> UnindexedCourse:
+    def begin(self, epoch: int, seed: int | None, state: State | None) -> UnindexedEpoch:
         """Begins an epoch, or goes on from a state."""
         if state is not None and state.base_seed is not None:
             self.base_seed = state.base_seed
         elif self.base_seed is None or not self.draws_once:
             self.base_seed = rng.draw_base_seed(self.generator)
-        return UnindexedCourse(self, self.base_seed, 0 if state is None else state.batches)
+        return UnindexedEpoch(self, self.base_seed, 0 if state is None else state.batches)
 
     def facts(self) -> Facts:
         """For a state between epochs."""
         return Facts()
 
 
-class UnindexedCourse:
+class UnindexedEpoch:
     """One epoch of it."""
 
     eager = True

@@ -1,7 +1,7 @@
-"""Gradients: from the kernel that made them to their homes, and back as ``.grad``.
+"""Gradients: from the kernel that made them to host memory, and back as ``.grad``.
 
 What autograd accumulates is handed to the engine at once, and ``.grad`` is what it was before until
-backward ends: then it is a view of the gradient's home, or what was there is added to, as torch
+backward ends: then it is a view of that memory, or what was there is added to, as torch
 would. So a backward that fails leaves nothing behind but what was there. Nothing is ever added to
 zeros: that would turn a -0.0 into a 0.0.
 """
@@ -19,8 +19,8 @@ from tensorferry import _lib
 from tensorferry._errors import Unsupported
 from tensorferry._kinds import is_plain, obstacle
 from tensorferry._shadow.backward import Backward
-from tensorferry._shadow.course import Course
-from tensorferry._shadow.homes import Slot
+from tensorferry._shadow.host_memory import Slot
+from tensorferry._shadow.placement import Placement
 from tensorferry._shadow.updates import Updates
 
 
@@ -31,7 +31,7 @@ class Gradients:
         self._engine = engine
         self._backward = backward
         self._updates = updates
-        self.course: Course | None = None
+        self.placement: Placement | None = None
         """Set while gradients are to be collected."""
         self.waits_for_each = False
         """Somebody (DDP) wants each gradient as soon as it is there."""
@@ -94,7 +94,7 @@ class Gradients:
 
     def _collects(self) -> bool:
         # With gradients enabled, backward makes a graph of its own, of which .grad is a part.
-        return self.course is not None and not torch.is_grad_enabled()
+        return self.placement is not None and not torch.is_grad_enabled()
 
     def _before(self, slot: Slot, made: tuple[torch.Tensor | None, ...]) -> None:
         """A gradient is about to be accumulated."""
@@ -107,10 +107,10 @@ class Gradients:
             return
         parameter = slot.parameter
         if slot in self._handed:
-            self._land(slot)
+            self._hand_out(slot)
         elif parameter.grad is not None:
             self._updates.object("gradients add up, or are set to zero instead of None", slot)
-        if not slot.clear_landing():
+        if not slot.free_gradient_buffer():
             # torch makes this one, in memory of its own or where the one before is.
             return
         if parameter.grad is not None:
@@ -127,41 +127,41 @@ class Gradients:
         if gradient is None:
             return
         _check(slot, gradient)
-        assert self.course is not None
+        assert self.placement is not None
         if not self._backward.is_open(self._owner(slot)[0]):
             self._backward.enter(self._owner(slot)[0], 0)
-        if gradient.stride() != slot.home.stride():
-            gradient = torch.empty_like(slot.home).copy_(gradient)
+        if gradient.stride() != slot.host.stride():
+            gradient = torch.empty_like(slot.host).copy_(gradient)
         self._engine.gradient(*self._owner(slot), gradient.data_ptr(), gradient.nbytes)
         self._handed[slot] = None
         if self.waits_for_each:
-            self._land(slot)
+            self._hand_out(slot)
         else:
-            self._updates.handed(self.course.owner[slot][0], slot)
+            self._updates.gradient_arrives(self.placement.owner[slot][0], slot)
 
     def _owner(self, slot: Slot) -> tuple[int, int]:
-        assert self.course is not None
-        layer, position = self.course.owner[slot]
+        assert self.placement is not None
+        layer, position = self.placement.owner[slot]
         return layer.index, position
 
     def _wait(self, layer: int) -> None:
-        """Until the layer's gradients are in their homes: the link's time, and nobody's compute."""
+        """Until the layer's gradients are in host memory: the link's time, and nobody's compute."""
         self._backward.waited(layer, self._engine.arrived(layer))
 
-    def _land(self, slot: Slot) -> None:
+    def _hand_out(self, slot: Slot) -> None:
         """Gives one out before the others."""
         self._wait(self._owner(slot)[0])
         del self._handed[slot]
         self._collect(slot)
 
     def _collect(self, slot: Slot) -> None:
-        """What has landed becomes the gradient, or is added to it."""
-        assert slot.landing is not None
+        """What has arrived becomes the gradient, or is added to it."""
+        assert slot.gradient_buffer is not None
         before = slot.parameter.grad
         if before is None:
-            slot.parameter.grad = slot.given = slot.landing.detach()
+            slot.parameter.grad = slot.handed_out = slot.gradient_buffer.detach()
         else:
-            before.add_(slot.landing)
+            before.add_(slot.gradient_buffer)
 
 
 def _weakly(call: Callable[..., None], slot: Slot) -> Callable[..., None]:

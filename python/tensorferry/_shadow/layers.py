@@ -11,7 +11,7 @@ from torch.nn.modules.batchnorm import _NormBase
 from torch.nn.modules.conv import _ConvNd
 
 from tensorferry import _lib
-from tensorferry._shadow.homes import Homes, Slot
+from tensorferry._shadow.host_memory import HostMemory, Slot
 
 
 @dataclass(eq=False)
@@ -61,7 +61,7 @@ def _rows(module: nn.Module, given: torch.Tensor) -> int:
     return max(given.numel() // max(given.shape[features], 1), 1) if has_features else 1
 
 
-def layers_of(root: nn.Module, called: list[nn.Module], homes: Homes) -> list[Layer]:
+def layers_of(root: nn.Module, called: list[nn.Module], host_memory: HostMemory) -> list[Layer]:
     """The layers, in the order of their first call.
 
     A parameter belongs to the innermost module on its path that is called: the projection in an
@@ -71,9 +71,9 @@ def layers_of(root: nn.Module, called: list[nn.Module], homes: Homes) -> list[La
     known = set(called)
     members: dict[nn.Module, dict[Slot, None]] = {}
     for path, parameter in root.named_parameters(remove_duplicate=False):
-        if parameter in homes.of:
+        if parameter in host_memory.of:
             owner = _owner(root, path, known)
-            members.setdefault(owner, {})[homes.of[parameter]] = None
+            members.setdefault(owner, {})[host_memory.of[parameter]] = None
     order = [module for module in called if module in members]
     layers = [
         Layer(index, names.get(module) or "(model)", module, list(members[module]))

@@ -34,7 +34,7 @@ def refuse_model(model: nn.Module) -> None:
 
 
 def refuse_parameter(name: str, parameter: torch.Tensor) -> None:
-    """Says what keeps a parameter from having a home."""
+    """Says what keeps a parameter from being moved to host memory of its own."""
     if nn.parameter.is_lazy(parameter):
         raise InvalidInput(f"{name} has no shape yet; run the model once before it is wrapped")
     if not parameter.is_cpu:
@@ -55,7 +55,7 @@ def refuse_parameter(name: str, parameter: torch.Tensor) -> None:
 
 
 def refuse_overlap(named: dict[str, torch.Tensor]) -> None:
-    """Says which parameters share memory: each would have a home of its own."""
+    """Says which parameters share memory: each would get memory of its own."""
     filled = [(each.data_ptr(), each.nbytes, name) for name, each in named.items() if each.nbytes]
     for (start, nbytes, first), (after, _, second) in pairwise(sorted(filled)):
         if after < start + nbytes:

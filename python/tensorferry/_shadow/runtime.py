@@ -23,14 +23,14 @@ from tensorferry import _lib
 from tensorferry._errors import Error, InvalidInput, Unsupported
 from tensorferry._shadow.backward import Backward, current_task
 from tensorferry._shadow.clock import Clock
-from tensorferry._shadow.course import Course
-from tensorferry._shadow.entered import Stack
+from tensorferry._shadow.forward_stack import ForwardStack
 from tensorferry._shadow.gradients import Gradients
-from tensorferry._shadow.homes import Homes, Slot
 from tensorferry._shadow.hook import Hook
+from tensorferry._shadow.host_memory import HostMemory, Slot
 from tensorferry._shadow.layers import Layer
-from tensorferry._shadow.saved import Hooks, Live, Named
-from tensorferry._shadow.stages import Planning, Stages, Wishes
+from tensorferry._shadow.placement import Placement
+from tensorferry._shadow.saved import Hooks, LiveBytes, ParameterView
+from tensorferry._shadow.stages import Planning, ShadowOptions, Stages
 from tensorferry._shadow.updates import Updates
 
 
@@ -46,24 +46,24 @@ class Runtime:
         engine: _lib.Shadow,
         module: nn.Module,
         optimizer: torch.optim.Optimizer,
-        wishes: Wishes,
+        options: ShadowOptions,
         planning: Planning | None,
     ) -> None:
         self.engine = engine
         self._module = module
         named = [(name, p) for name, p in module.named_parameters() if p.numel() > 0]
-        self._homes = Homes(engine, named)
+        self._host_memory = HostMemory(engine, named)
         self.clock = Clock()
         self.updates = Updates(
-            engine, optimizer, self._homes.slots, wishes.update, (self._steps, self._stepped)
+            engine, optimizer, self._host_memory.slots, options.update, (self._steps, self._stepped)
         )
-        self._stack = Stack(engine, self.clock, self)
+        self._stack = ForwardStack(engine, self.clock, self)
         self.backward = Backward(
             engine, self.clock, self.updates.backward_begins, self._backward_ended
         )
         self._gradients = Gradients(engine, self.backward, self.updates)
         self._hooks = self._hook_modules()
-        self.stages = Stages(engine, module, self._homes, self.updates, wishes, planning)
+        self.stages = Stages(engine, module, self._host_memory, self.updates, options, planning)
         self.iterations = 0
         self._is_over = False
         """Closed, or left by the model that was around it: what comes is nobody's here."""
@@ -92,9 +92,9 @@ class Runtime:
         try:
             yield
         except BaseException:
-            # What has failed is told, not what follows from it.
+            # What has failed is raised, not what follows from it.
             with suppress(Error):
-                self._stack.unwind(self.course)
+                self._stack.unwind(self.placement)
             with suppress(Error):
                 self._end()
             raise
@@ -129,33 +129,33 @@ class Runtime:
     def _begin(self) -> None:
         if self.backward.runs:
             self._abandon_backward()
-        was_away = self._homes.take_back()
+        was_away = self._host_memory.take_back()
         alive = self._graph is not None and self._graph() is not None
-        seen = self._homes.versions(), self._homes.sampled()
+        seen = self._host_memory.versions(), self._host_memory.sampled()
         is_same = seen[0] == self._seen[0] and torch.equal(seen[1], self._seen[1])
         if self._active and (not alive or was_away or not is_same):
             self._end()
         if self._active:
             return
         self.stages.advance()
-        self._gradients.watch(self._homes.slots)
+        self._gradients.watch(self._host_memory.slots)
         self._gradients.waits_for_each = in_ddp = _is_in_ddp()
         if in_ddp:
             self._refuse_ddp()
-        for slot in self._homes.slots:
-            slot.is_ahead = False
+        for slot in self._host_memory.slots:
+            slot.is_rewritten = False
         self._seen = seen
         self._active = True
         self.clock.begin()
-        if self.course.plan is not None:
-            self._gradients.course = self.course
+        if self.placement.plan is not None:
+            self._gradients.placement = self.placement
             self._begin_copies()
 
     def _begin_copies(self) -> None:
         try:
             self.engine.begin()
         except Error:
-            # Something has failed, and was told; parameters are unharmed at home.
+            # Something has failed, and was reported; parameters are unharmed in host memory.
             self.stages.install_again()
             self.engine.begin()
 
@@ -171,9 +171,9 @@ class Runtime:
         """The iteration is over, whether it came to a backward or not."""
         self._active = False
         self._graph = None
-        self._gradients.course = None
+        self._gradients.placement = None
         try:
-            if self.course.plan is not None:
+            if self.placement.plan is not None:
                 self.engine.end()
         finally:
             self.clock.stop()
@@ -202,17 +202,17 @@ class Runtime:
             self.updates.refuse_unstepped("a forward of a part of the model")
             return
         self.stages.note_call(module)
-        layer = self.course.of_module.get(module)
+        layer = self.placement.of_module.get(module)
         if layer is None:
             return
         nbytes = layer.called((*arguments, *named.values()))
         if not recomputed:
             self.clock.start(layer.index, backward=False)
         self.clock.read(layer.index, recomputed, nbytes)
-        self._stack.enter(layer, self.course, nbytes)
+        self._stack.enter(layer, self.placement, nbytes)
 
     def _after_module(self, module: nn.Module, _: Any, output: Any) -> None:
-        layer = self._stack.leave(module, self.course)
+        layer = self._stack.leave(module, self.placement)
         if layer is not None:
             for node in _nodes(output):
                 node.register_prehook(partial(self._mark, layer, None))
@@ -221,18 +221,18 @@ class Runtime:
                 self.stages.check_room()
 
     @property
-    def course(self) -> Course:
+    def placement(self) -> Placement:
         """The layers, and their places."""
-        return self.stages.course
+        return self.stages.placement
 
     @property
-    def live(self) -> Live:
+    def live(self) -> LiveBytes:
         """Counts what is saved."""
         return self.stages.live
 
     def find(self, tensor: torch.Tensor) -> tuple[Layer, Slot] | None:
         """Whose bytes a tensor shows."""
-        return self.course.find(tensor, self._stack.layers())
+        return self.placement.find(tensor, self._stack.layers())
 
     # -- backward --
 
@@ -240,27 +240,27 @@ class Runtime:
         if self._is_over and not self.backward.runs:
             return
         index = None if layer is None else self._index(layer)
-        if self.backward.mark(index) and index is not None and self.course.plan is not None:
+        if self.backward.mark(index) and index is not None and self.placement.plan is not None:
             # From here on it writes gradients, if it does so in place.
             self.backward.enter(index, 0)
 
     def _index(self, layer: Layer) -> int | None:
         """None for a layer of before the last discovery."""
-        return layer.index if self.course.of_module.get(layer.module) is layer else None
+        return layer.index if self.placement.of_module.get(layer.module) is layer else None
 
-    def place(self, named: Named) -> torch.Tensor:
+    def locate(self, view: ParameterView) -> torch.Tensor:
         """Where a saved parameter is now, for a kernel of backward."""
         is_ours = not self._is_over or self.backward.runs
-        if not (is_ours and self.backward.touch()) or self._index(named.layer) is None:
-            return named.slot.home
-        if self._gradients.was_seen(named.slot):
-            self.updates.object("a parameter is read after its gradient was made", named.slot)
-        index = named.layer.index
-        self.clock.read(index, True, named.read_bytes)
-        on_device = self.course.plan is not None and self.backward.enter(index, named.read_bytes)
-        if not on_device or named.slot.is_ahead:
-            return named.slot.home
-        return self.course.on_device(named.layer, named.slot)
+        if not (is_ours and self.backward.touch()) or self._index(view.layer) is None:
+            return view.slot.host
+        if self._gradients.was_seen(view.slot):
+            self.updates.object("a parameter is read after its gradient was made", view.slot)
+        index = view.layer.index
+        self.clock.read(index, True, view.read_bytes)
+        on_device = self.placement.plan is not None and self.backward.enter(index, view.read_bytes)
+        if not on_device or view.slot.is_rewritten:
+            return view.slot.host
+        return self.placement.on_device(view.layer, view.slot)
 
     def _backward_ended(self) -> None:
         self.clock.pause()
@@ -287,7 +287,7 @@ class Runtime:
         """Parameters are loaded: what was a step ahead is no more."""
         if self.backward.runs and current_task() < 0:
             self._abandon_backward()
-        # What it would tell has been told.
+        # What it would raise has been raised.
         with suppress(Error):
             self.engine.finish_updates()
         self.updates.forget()
@@ -318,11 +318,11 @@ class Runtime:
         for _, handle in self._hooks:
             handle.remove()
         self.updates.unhook()
-        self._homes.give_back()
+        self._host_memory.give_back()
 
     def leave(self) -> None:
-        """Nobody has the wrapper any more. Parameters stay in their homes, which are theirs alone
-        now; all else goes: at once, or at the end of a backward that is under way.
+        """Nobody has the wrapper any more. Parameters stay in their host memory, which is theirs
+        alone now; all else goes: at once, or at the end of a backward that is under way.
 
         This may be called at any moment, from any thread, by the collector. So nothing is moved,
         and no hook is taken out of a list that somebody may be going through."""
@@ -339,7 +339,7 @@ class Runtime:
         if self._active:
             with suppress(Error):
                 self._end()
-        # What it would tell has been told.
+        # What it would raise has been raised.
         with suppress(Error):
             self.updates.close()
         self.engine.close()
@@ -347,7 +347,7 @@ class Runtime:
             self._end_hooks()
         self._gradients.unwatch()
         self.stages.release()
-        self._homes.release()
+        self._host_memory.release()
 
     def _end_hooks(self) -> None:
         for hook, _ in self._hooks:

@@ -16,7 +16,7 @@ from typing import Any, Protocol
 import torch
 
 from tensorferry._activations.packed import Kept, keep
-from tensorferry._shadow.homes import Slot
+from tensorferry._shadow.host_memory import Slot
 from tensorferry._shadow.layers import Layer
 
 Pack = Callable[[torch.Tensor], Any]
@@ -24,7 +24,7 @@ Unpack = Callable[[Any], torch.Tensor]
 
 
 @dataclass(slots=True)
-class Named:
+class ParameterView:
     """A view of a parameter."""
 
     layer: Layer
@@ -37,10 +37,10 @@ class Named:
     read_bytes: int
     """What a kernel reads that uses it in place."""
 
-    def of(self, place: torch.Tensor) -> torch.Tensor:
+    def of(self, parameter: torch.Tensor) -> torch.Tensor:
         """The view, where the parameter is now."""
         empty = torch.empty(0, dtype=self.dtype)
-        return empty.set_(place.untyped_storage(), self.offset, self.shape, self.stride)
+        return empty.set_(parameter.untyped_storage(), self.offset, self.shape, self.stride)
 
     def check(self) -> None:
         """Raises what torch raises when a saved tensor was changed in place."""
@@ -54,21 +54,21 @@ class Named:
 
 
 @dataclass(slots=True)
-class Beneath:
+class OuterPacked:
     """What other hooks have made of a tensor."""
 
     packed: Any
     unpack: Unpack
-    counted: Counted | None
+    counted: CountedStorage | None
     """If they have left it where it is."""
 
 
-class Counted:
+class CountedStorage:
     """A storage that stays, and counts as work of the device as long as it does."""
 
     __slots__ = ("_live", "_storage")
 
-    def __init__(self, tensor: torch.Tensor, live: Live) -> None:
+    def __init__(self, tensor: torch.Tensor, live: LiveBytes) -> None:
         storage = tensor.untyped_storage()
         self._live = live
         self._storage = storage._cdata
@@ -78,7 +78,7 @@ class Counted:
         self._live.remove(self._storage)
 
 
-class Live:
+class LiveBytes:
     """Bytes of what is kept, each storage once, and the most that there were."""
 
     def __init__(self) -> None:
@@ -121,13 +121,13 @@ class Finder(Protocol):
     """Who knows parameters, and where they are."""
 
     @property
-    def live(self) -> Live:
+    def live(self) -> LiveBytes:
         """Counts what is saved."""
 
     def find(self, tensor: torch.Tensor) -> tuple[Layer, Slot] | None:
         """Whose bytes these are."""
 
-    def place(self, named: Named) -> torch.Tensor:
+    def locate(self, view: ParameterView) -> torch.Tensor:
         """Where the parameter is, for a kernel of backward."""
 
 
@@ -144,12 +144,14 @@ class Hooks:
         """They must be the last that were put up."""
         self._hooks.__exit__(None, None, None)
 
-    def pack(self, tensor: torch.Tensor) -> Named | Beneath | tuple[Kept, Counted | None]:
+    def pack(
+        self, tensor: torch.Tensor
+    ) -> ParameterView | OuterPacked | tuple[Kept, CountedStorage | None]:
         """Called by autograd when an operation saves a tensor."""
         found = self._finder.find(tensor)
         if found is not None:
             layer, slot = found
-            return Named(
+            return ParameterView(
                 layer,
                 slot,
                 tensor.dtype,
@@ -162,22 +164,26 @@ class Hooks:
         if self._beneath is not None:
             pack, unpack = self._beneath
             packed = pack(tensor)
-            return Beneath(packed, unpack, self._count(_left(packed, tensor)))
+            return OuterPacked(packed, unpack, self._count(_left(packed, tensor)))
         return keep(tensor), self._count(tensor)
 
-    def unpack(self, packed: Named | Beneath | tuple[Kept, Counted | None]) -> torch.Tensor:
+    def unpack(
+        self, packed: ParameterView | OuterPacked | tuple[Kept, CountedStorage | None]
+    ) -> torch.Tensor:
         """Called by autograd when backward needs the tensor."""
         match packed:
-            case Named():
+            case ParameterView():
                 packed.check()
-                return packed.of(self._finder.place(packed))
-            case Beneath():
+                return packed.of(self._finder.locate(packed))
+            case OuterPacked():
                 return packed.unpack(packed.packed)
         return packed[0].unpack()
 
-    def _count(self, stays: torch.Tensor | None) -> Counted | None:
+    def _count(self, stays: torch.Tensor | None) -> CountedStorage | None:
         has_storage = stays is not None and _has_storage(stays)
-        return Counted(stays, self._finder.live) if stays is not None and has_storage else None
+        return (
+            CountedStorage(stays, self._finder.live) if stays is not None and has_storage else None
+        )
 
 
 def top_hooks() -> tuple[Pack, Unpack] | None:

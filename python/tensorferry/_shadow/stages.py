@@ -13,12 +13,12 @@ from torch import nn
 from tensorferry import _lib
 from tensorferry._errors import Error, OutOfMemory
 from tensorferry._shadow.clock import Times
-from tensorferry._shadow.course import Course
-from tensorferry._shadow.homes import Homes
+from tensorferry._shadow.host_memory import HostMemory
 from tensorferry._shadow.layers import layers_of
+from tensorferry._shadow.placement import Placement
 from tensorferry._shadow.profile import Machine, gradient_bytes, profile_of, shared_by_elements
 from tensorferry._shadow.report import size
-from tensorferry._shadow.saved import Live
+from tensorferry._shadow.saved import LiveBytes
 from tensorferry._shadow.updates import Update, Updates
 
 REPLAN_AFTER = 3
@@ -31,7 +31,7 @@ Planning = Callable[[str], str]
 
 
 @dataclass(frozen=True)
-class Wishes:
+class ShadowOptions:
     """What the user asked for."""
 
     planner: str
@@ -67,20 +67,20 @@ class Stages:
         self,
         engine: _lib.Shadow,
         module: nn.Module,
-        homes: Homes,
+        host_memory: HostMemory,
         updates: Updates,
-        wishes: Wishes,
+        options: ShadowOptions,
         planning: Planning | None,
     ) -> None:
         self._engine = engine
         self._module = module
-        self._homes = homes
+        self._host_memory = host_memory
         self._updates = updates
-        self._wishes = wishes
+        self._options = options
         self._planning = planning or self._plan_by_core
         self._called: dict[nn.Module, None] = {}
         self._machine: Machine | None = None
-        self.live = Live()
+        self.live = LiveBytes()
         """What autograd keeps on the device."""
         self._is_refused = False
         """Whether the last forward was, so that nothing is planned for it."""
@@ -88,7 +88,7 @@ class Stages:
 
     def _forget(self) -> None:
         """Layers are to be discovered, again or for the first time."""
-        self.course = Course([])
+        self.placement = Placement([])
         # As long as layers are unknown, parameters are counted too.
         self._saved_bytes = self._shown_bytes = 0
         """The most that autograd kept: to plan with, and since the last plan."""
@@ -107,9 +107,9 @@ class Stages:
     @property
     def name(self) -> str:
         """``discovering``, ``profiling`` or ``planned``."""
-        if self.course.plan is not None:
+        if self.placement.plan is not None:
             return "planned"
-        return "profiling" if self.course.layers else "discovering"
+        return "profiling" if self.placement.layers else "discovering"
 
     def note_call(self, module: nn.Module) -> None:
         """A module is called: with the first call of one, layers are others."""
@@ -119,8 +119,8 @@ class Stages:
 
     def iterated(self, times: Times) -> None:
         """An iteration has come to the end of its backward."""
-        if self.course.layers:
-            (self.profiled if self.course.plan is None else self.measured).append(times)
+        if self.placement.layers:
+            (self.profiled if self.placement.plan is None else self.measured).append(times)
 
     def advance(self) -> None:
         """Between iterations: the next stage, if it is time for it."""
@@ -129,12 +129,14 @@ class Stages:
             self._forget()
         if self._is_stale and self._called:
             self._forget()
-            self.course = Course(layers_of(self._module, list(self._called), self._homes))
+            self.placement = Placement(
+                layers_of(self._module, list(self._called), self._host_memory)
+            )
             self._is_stale = False
         if self._remade is not None:
             self._put(*self._remade)
-        planned = self.course.plan is not None
-        if not planned and len(self.profiled) >= self._wishes.profile_steps:
+        planned = self.placement.plan is not None
+        if not planned and len(self.profiled) >= self._options.profile_steps:
             self._install(self.profiled)
         elif planned and not self._is_planned_again and len(self.measured) >= REPLAN_AFTER:
             self._is_planned_again = True
@@ -142,13 +144,13 @@ class Stages:
             self.measured.clear()
 
     def release(self) -> None:
-        """Layers are nobody's any more, and have no places."""
+        """Layers are nobody's any more, and have no place on the device."""
         self._forget()
 
     def install_again(self) -> None:
         """After a failure, which has ended what was installed."""
         assert self.profile is not None
-        self.course.install(self._engine, self._plan, self.profile)
+        self.placement.install(self._engine, self._plan, self.profile)
 
     def check_room(self) -> None:
         """Raises, as a device would, if autograd keeps more than the plan has left room for. The
@@ -157,7 +159,7 @@ class Stages:
             return
         assert self.profile is not None
         needed, planned = size(self.live.peak), size(self._room.saved_bytes)
-        told = (
+        message = (
             f"autograd keeps {needed} on the device, and beside the plan there is room for "
             f"{planned} within the budget of {size(self._room.budget)}"
         )
@@ -167,43 +169,45 @@ class Stages:
         try:
             self._remade = self._planning(profile), profile
         except Error as error:
-            raise OutOfMemory(f"{told}: {error}") from error
+            raise OutOfMemory(f"{message}: {error}") from error
         self._is_refused = False
         raise OutOfMemory(
-            f"{told}; the next forward gets a plan with room for it: run this batch again, or "
+            f"{message}; the next forward gets a plan with room for it: run this batch again, or "
             "leave it out"
         )
 
     def _install(self, times: list[Times]) -> None:
         self._updates.decide()
-        self._homes.make_landings()
+        self._host_memory.make_gradient_buffers()
         if self._machine is None:
             self._machine = Machine.measured(self._engine)
         work = self._saved_bytes + self._beside()
-        profile = profile_of(self.course.layers, self._machine, times, self._update_seconds(), work)
+        profile = profile_of(
+            self.placement.layers, self._machine, times, self._update_seconds(), work
+        )
         self._put(self._planning(profile), profile)
 
     def _put(self, plan: str, profile: str) -> None:
-        self.course.install(self._engine, plan, profile)
+        self.placement.install(self._engine, plan, profile)
         self._plan, self.profile, self._remade = plan, profile, None
         self._room = Room.beside(self._engine, json.loads(profile)["work_bytes"], self._beside())
         self._shown_bytes = 0
 
     def _plan_by_core(self, profile: str) -> str:
-        reserve = self._wishes.gradient_reserve
+        reserve = self._options.gradient_reserve
         if isinstance(reserve, float):
             reserve = round(reserve * gradient_bytes(profile))
-        return self._engine.plan(profile, reserve, self._wishes.planner)
+        return self._engine.plan(profile, reserve, self._options.planner)
 
     def _update_seconds(self) -> dict[int, float]:
         """By layer, beside backward; those in ``step()`` come on top of any plan."""
         if not self._updates.on_arrival:
             return {}
-        if self.course.plan is not None:
+        if self.placement.plan is not None:
             layers = json.loads(self._engine.last())["layers"]
             return {index: spans["update"] for index, spans in enumerate(layers)}
         seconds = median(each.step_seconds for each in self.profiled)
-        return shared_by_elements(self.course.layers, seconds)
+        return shared_by_elements(self.placement.layers, seconds)
 
     @property
     def beyond_plan(self) -> int:
@@ -222,7 +226,7 @@ class Stages:
     def _beside(self) -> int:
         """Beside what autograd keeps: buffers, and the largest gradient."""
         buffers = sum(buffer.nbytes for buffer in self._module.buffers())
-        return buffers + max((slot.nbytes for slot in self._homes.slots), default=0)
+        return buffers + max((slot.nbytes for slot in self._host_memory.slots), default=0)
 
     def _trainable(self) -> list[bool]:
-        return [slot.parameter.requires_grad for slot in self._homes.slots]
+        return [slot.parameter.requires_grad for slot in self._host_memory.slots]

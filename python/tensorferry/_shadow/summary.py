@@ -15,7 +15,7 @@ from tensorferry._shadow.runtime import Runtime
 
 def summary(runtime: Runtime, device: str, planner: str) -> Report:
     """What is known now."""
-    plan = runtime.course.plan
+    plan = runtime.placement.plan
     last = json.loads(runtime.engine.last()) if plan is not None else None
     finished = runtime.stages.measured if plan is not None else runtime.stages.profiled
     times = finished[-1] if finished else Times()
@@ -55,7 +55,7 @@ def _layers(
 ) -> list[LayerReport]:
     if plan is None or last is None:
         return []
-    layers = runtime.course.layers
+    layers = runtime.placement.layers
     spans = last["layers"] or [{}] * len(layers)
     steps = {} if runtime.updates.on_arrival else shared_by_elements(layers, times.step_seconds)
     return [

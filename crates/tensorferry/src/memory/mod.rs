@@ -64,3 +64,4 @@ pub(crate) use region::overlap;
 pub use region::{Reading, Region, Writing};
 pub use residency::residency;
 pub use shelf::{Share, Shelf};
+pub use spin::Spin;

@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 const TRIES: u32 = 64;
 
 /// A value that one thread at a time uses.
-pub(super) struct Spin<T> {
+pub struct Spin<T> {
     taken: AtomicBool,
     value: UnsafeCell<T>,
 }
@@ -21,13 +21,15 @@ pub(super) struct Spin<T> {
 unsafe impl<T: Send> Sync for Spin<T> {}
 
 /// The value, until this is dropped.
-pub(super) struct Guard<'a, T>(&'a Spin<T>);
+pub struct Guard<'a, T>(&'a Spin<T>);
 
 impl<T> Spin<T> {
+    /// A value that nobody uses yet.
     pub const fn new(value: T) -> Self {
         Self { taken: AtomicBool::new(false), value: UnsafeCell::new(value) }
     }
 
+    /// Waits until nobody else uses the value.
     pub fn lock(&self) -> Guard<'_, T> {
         let mut tries = 0;
         while self.taken.swap(true, Ordering::Acquire) {

@@ -2,7 +2,7 @@
 //!
 //! A recipe prepares one field of a sample. It is a pure function of the bytes and of the sample's
 //! [`Chance`]; it runs on many threads at once, each with a [`Scratch`] of its own. What is done is a
-//! [`Chain`] of [`Step`]s with torchvision's names; which recipe a field needs is told by its ending
+//! [`Chain`] of [`Step`]s with torchvision's names; a field's ending says which recipe it needs
 //! ([`for_suffix`]).
 //!
 //! | file | fields | gives |
@@ -54,14 +54,14 @@ pub trait Recipe: Send + Sync {
 #[derive(Default)]
 pub struct Scratch {
     #[cfg(feature = "images")]
-    image: image::decode::Tools,
+    image: image::workspace::Workspace,
     /// Stored bytes on their way.
     rows: Vec<u8>,
     /// Elements on their way.
     floats: Vec<f32>,
 }
 
-/// Endings of files with pictures; which format they have is told by their content.
+/// Endings of files with pictures; their content says which format they have.
 pub const PICTURES: [&str; 4] = ["jpg", "jpeg", "png", "webp"];
 
 /// The recipes for the samples of a source, as [`for_fields`]. An error names one of them.

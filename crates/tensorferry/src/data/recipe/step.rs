@@ -53,7 +53,7 @@ pub enum Step {
         #[serde(default)]
         antialias: Option<bool>,
     },
-    /// The middle of a picture, in a black frame if that is smaller.
+    /// The middle of a picture, padded with black if that is smaller.
     CenterCrop {
         /// Of the result: a side, or height and width.
         size: Sides,
@@ -65,10 +65,10 @@ pub enum Step {
         /// Put around the picture first: all sides, left and top, or left, top, right, bottom.
         #[serde(default)]
         padding: Option<Sides>,
-        /// Whether a picture that is too small gets a frame.
+        /// Whether a picture that is too small is padded.
         #[serde(default)]
         pad_if_needed: bool,
-        /// What the frame is filled with.
+        /// The value of added pixels.
         #[serde(default)]
         fill: u8,
     },

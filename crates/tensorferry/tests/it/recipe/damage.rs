@@ -1,10 +1,12 @@
 //! Damaged pictures: an error, or a picture; never a panic, and never invented pixels.
 
+use std::iter;
+
 use proptest::prelude::*;
 use tensorferry::Kind;
 use tensorferry::data::chance::Chance;
 use tensorferry::data::recipe::Scratch;
-use tensorferry::data::recipe::image::change::{Change, Frame, Size};
+use tensorferry::data::recipe::image::change::{Change, Padding, Size};
 use tensorferry::data::recipe::image::geometry::{self, Act};
 use tensorferry::data::recipe::step::Interpolation;
 use tensorferry::data::sample::{Alone, Field};
@@ -150,11 +152,11 @@ proptest! {
             return Ok(());
         };
         let mut now = Size::new(width, height);
-        for act in &plan.acts {
+        for act in iter::once(&Act::View(plan.first)).chain(&plan.rest) {
             now = match act {
-                Act::Pad(frame, _) => Size::new(
-                    now.width + frame.left + frame.right,
-                    now.height + frame.top + frame.bottom,
+                Act::Pad(padding, _) => Size::new(
+                    now.width + padding.left + padding.right,
+                    now.height + padding.top + padding.bottom,
                 ),
                 Act::View(view) => {
                     let (area, window) = (view.region, view.window);
@@ -182,8 +184,9 @@ proptest! {
 
 fn change() -> impl Strategy<Value = Change> {
     let size = || (1_u32..400, 1_u32..400).prop_map(|(width, height)| Size::new(width, height));
-    let frame = (0_u32..9, 0_u32..9, 0_u32..9, 0_u32..9);
-    let frame = frame.prop_map(|(left, top, right, bottom)| Frame { left, top, right, bottom });
+    let padding = (0_u32..9, 0_u32..9, 0_u32..9, 0_u32..9);
+    let padding =
+        padding.prop_map(|(left, top, right, bottom)| Padding { left, top, right, bottom });
     let filter = Interpolation::Bicubic;
     prop_oneof![
         (size(), 0.01..1.0).prop_map(move |(size, low)| Change::ResizedCrop {
@@ -196,9 +199,9 @@ fn change() -> impl Strategy<Value = Change> {
         (1_u32..300, prop::option::of(300_u32..500))
             .prop_map(move |(side, longer_max)| { Change::Shorter { side, longer_max, filter } }),
         size().prop_map(Change::Centre),
-        (size(), frame, any::<bool>()).prop_map(|(size, frame, if_needed)| Change::Crop {
+        (size(), padding, any::<bool>()).prop_map(|(size, padding, if_needed)| Change::Crop {
             size,
-            frame,
+            padding,
             if_needed,
             fill: 1
         }),

@@ -7,7 +7,7 @@ use serde::Deserialize;
 use tensorferry::Kind;
 use tensorferry::data::chance::Chance;
 use tensorferry::data::recipe::image::change::{Change, Size};
-use tensorferry::data::recipe::image::geometry::{self, Act};
+use tensorferry::data::recipe::image::geometry;
 use tensorferry::data::recipe::step::{Decode, Interpolation, PIXELS_MAX};
 use tensorferry::data::recipe::{Chain, Custom, Scratch, Step, for_suffix};
 use tensorferry::data::sample::{Field, Layout};
@@ -72,6 +72,28 @@ fn pictures_are_turned_as_their_camera_was_if_that_is_asked_for() {
     }
 }
 
+#[test]
+fn a_header_says_how_large_a_picture_is_and_too_large_ones_are_refused_by_it() {
+    use tensorferry::data::recipe::image::decode::open;
+    let decode = Decode { apply_exif_orientation: true, ..Decode::default() };
+    let mut decoder = None;
+    for name in pictures() {
+        let mut bytes = data(&name);
+        // All but the end, by which a JPEG file is known to be whole.
+        let (from, to) = (bytes.len() * 3 / 4, bytes.len() - 2);
+        bytes[from..to].fill(0);
+        let sides = if name.starts_with("turned-") && name.as_str() >= "turned-5" {
+            Size::new(47, 61)
+        } else {
+            Size::new(61, 47)
+        };
+        assert_eq!(open(&bytes, &decode, &mut decoder).unwrap().size(), sides, "{name}");
+        let small = Decode { max_pixels: 61 * 47 - 1, ..decode };
+        let refused = open(&bytes, &small, &mut decoder).err().unwrap();
+        assert!(refused.to_string().ends_with("raise max_pixels of Decode"), "{name}: {refused}");
+    }
+}
+
 #[derive(Deserialize)]
 struct Resized {
     width: usize,
@@ -124,17 +146,19 @@ fn cut_and_resized(
     [left, top, width, height]: [u32; 4],
     filter: Interpolation,
 ) -> Vec<u8> {
-    use tensorferry::data::recipe::image::decode::{Tools, decode};
+    use tensorferry::data::recipe::image::decode::open;
     use tensorferry::data::recipe::image::geometry::{Area, View, Window};
     use tensorferry::data::recipe::image::pixels::{Pixels, Resizer};
+    use tensorferry::data::recipe::image::workspace::Buffers;
     let region = Area { left, top, width, height };
     let window =
         Window { left: left.into(), top: top.into(), width: width.into(), height: height.into() };
     let view = View { region, window, target: Size::new(48, 40), filter: Some(filter) };
-    let mut tools = Tools::default();
-    let found = decode(photo, &Decode::default(), &mut tools, &mut |_| Ok(view)).unwrap();
+    let (mut decoder, mut buffers) = (None, Buffers::default());
+    let opened = open(photo, &Decode::default(), &mut decoder).unwrap();
+    let found = opened.decode(view, &mut buffers).unwrap();
     let mut result = Vec::new();
-    let pixels = Pixels::new(tools.decoded(), found.size, 3).unwrap();
+    let pixels = Pixels::new(buffers.pixels(), found.size, 3).unwrap();
     let mut resizer = Resizer::new();
     pixels
         .within(found.view.region)
@@ -357,8 +381,7 @@ fn random_parts_are_as_large_and_lie_as_torchvisions_do() {
         for index in 0..DRAWS {
             let size = Size::new(row.width, row.height);
             let plan = geometry::plan(&[change], size, PIXELS_MAX, &mut chance(index)).unwrap();
-            let Act::View(view) = plan.acts[0] else { panic!("a view comes first") };
-            let area = view.region;
+            let area = plan.first.region;
             for (at, number) in
                 [area.top, area.left, area.height, area.width].into_iter().enumerate()
             {

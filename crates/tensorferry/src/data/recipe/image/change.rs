@@ -40,10 +40,10 @@ pub enum Change {
         /// Width and height of the result.
         size: Size,
         /// Put around the picture first.
-        frame: Frame,
-        /// Whether a picture that is too small gets a frame.
+        padding: Padding,
+        /// Whether a picture that is too small is padded.
         if_needed: bool,
-        /// What frames are filled with.
+        /// The value of added pixels.
         fill: u8,
     },
     /// [`Step::RandomHorizontalFlip`], so likely.
@@ -76,7 +76,7 @@ impl Size {
 /// Pixels added at each side.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[expect(missing_docs, reason = "the names say it")]
-pub struct Frame {
+pub struct Padding {
     pub left: u32,
     pub top: u32,
     pub right: u32,
@@ -98,10 +98,10 @@ impl Change {
             }
             Step::CenterCrop { size } => Self::Centre(both(size, step)?),
             Step::RandomCrop { size, padding, pad_if_needed, fill } => {
-                let frame = padding.as_ref().map_or(Ok(Frame::default()), frame)?;
+                let padding = padding.as_ref().map_or(Ok(Padding::default()), of_sides)?;
                 Self::Crop {
                     size: both(size, step)?,
-                    frame,
+                    padding,
                     if_needed: *pad_if_needed,
                     fill: *fill,
                 }
@@ -140,8 +140,8 @@ fn resize(
     Ok(Change::Shorter { side: shorter, longer_max, filter })
 }
 
-fn frame(padding: &Sides) -> Result<Frame> {
-    let (left, top, right, bottom) = match *padding.as_slice() {
+fn of_sides(sides: &Sides) -> Result<Padding> {
+    let (left, top, right, bottom) = match *sides.as_slice() {
         [all] => (all, all, all, all),
         [x, y] => (x, y, x, y),
         [left, top, right, bottom] => (left, top, right, bottom),
@@ -150,7 +150,7 @@ fn frame(padding: &Sides) -> Result<Frame> {
     if left.max(top).max(right).max(bottom) > PADDING_MAX {
         return Err(Error::invalid(format!("RandomCrop takes a padding of up to {PADDING_MAX}")));
     }
-    Ok(Frame { left, top, right, bottom })
+    Ok(Padding { left, top, right, bottom })
 }
 
 const PADDING_MAX: u32 = 1 << 16;

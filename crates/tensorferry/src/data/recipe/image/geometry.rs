@@ -9,13 +9,13 @@
 //! picture is resized once, and only [`View::needed`] of it has to be decoded.
 //!
 //! Flips go last: each later change is mirrored instead. What can't be said by one view (a second
-//! resizing, a frame) starts another one, carried out after the first.
+//! resizing, padding) starts another one, carried out after the first.
 //!
 //! # Bounds
 //!
 //! No result on the way has more pixels than a picture may have.
 
-use super::change::{Change, Frame, Size};
+use super::change::{Change, Padding, Size};
 use crate::data::chance::Chance;
 use crate::data::recipe::step::Interpolation;
 use crate::error::{Error, Result};
@@ -59,14 +59,16 @@ pub enum Act {
     /// Cut and resize.
     View(View),
     /// Put pixels of this value around.
-    Pad(Frame, u8),
+    Pad(Padding, u8),
 }
 
 /// All that happens to a picture.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Plan {
-    /// One after the other; a view first.
-    pub acts: Vec<Act>,
+    /// What is taken from the stored picture.
+    pub first: View,
+    /// What is done with that, one after the other.
+    pub rest: Vec<Act>,
     /// Whether left and right are exchanged in the end.
     pub flip_x: bool,
     /// Whether top and bottom are.
@@ -77,13 +79,11 @@ pub struct Plan {
 
 /// The plan of `changes` for a picture of this size.
 pub fn plan(changes: &[Change], size: Size, pixels_max: u64, chance: &mut Chance) -> Result<Plan> {
-    let mut sketch = Sketch::of(size, pixels_max);
+    let mut builder = Builder::of(size, pixels_max);
     for change in changes {
-        sketch.apply(*change, chance)?;
+        builder.apply(*change, chance)?;
     }
-    sketch.acts.push(Act::View(sketch.view));
-    let (flip_x, flip_y) = (sketch.flip_x, sketch.flip_y);
-    Ok(Plan { acts: sketch.acts, flip_x, flip_y, size: sketch.view.target })
+    Ok(builder.plan())
 }
 
 impl Area {
@@ -193,19 +193,38 @@ fn span(region: (u32, u32), window: (f64, f64), reach: f64) -> (u32, u32) {
     (start as u32, (stop - start) as u32)
 }
 
-/// A plan on its way.
-struct Sketch {
-    acts: Vec<Act>,
+/// Composes changes to a plan.
+struct Builder {
+    /// None while `view` is the first.
+    first: Option<View>,
+    rest: Vec<Act>,
+    /// What is composed at present.
     view: View,
     flip_x: bool,
     flip_y: bool,
     pixels_max: u64,
 }
 
-impl Sketch {
+impl Builder {
     fn of(size: Size, pixels_max: u64) -> Self {
         let view = View::whole(size);
-        Self { acts: Vec::new(), view, flip_x: false, flip_y: false, pixels_max }
+        Self { first: None, rest: Vec::new(), view, flip_x: false, flip_y: false, pixels_max }
+    }
+
+    fn plan(mut self) -> Plan {
+        let size = self.view.target;
+        self.end_view(size);
+        let Self { first, rest, view, flip_x, flip_y, .. } = self;
+        Plan { first: first.unwrap_or(view), rest, flip_x, flip_y, size }
+    }
+
+    /// Ends the view, and starts another one, of a picture of this size.
+    fn end_view(&mut self, size: Size) {
+        match self.first {
+            None => self.first = Some(self.view),
+            Some(_) => self.rest.push(Act::View(self.view)),
+        }
+        self.view = View::whole(size);
     }
 
     fn apply(&mut self, change: Change, draws: &mut Chance) -> Result<()> {
@@ -220,8 +239,8 @@ impl Sketch {
                 self.resize(shorter(now, side, longer_max), filter)
             }
             Change::Centre(size) => self.centre(size),
-            Change::Crop { size, frame, if_needed, fill } => {
-                self.pad(frame, fill)?;
+            Change::Crop { size, padding, if_needed, fill } => {
+                self.pad(padding, fill)?;
                 if if_needed {
                     self.pad(missing(self.view.target, size), fill)?;
                 }
@@ -265,47 +284,41 @@ impl Sketch {
             return Ok(());
         }
         if self.view.filter.is_some() {
-            self.next(self.view.target);
+            self.end_view(self.view.target);
         }
         self.view.filter = Some(filter);
         self.view.target = size;
         Ok(())
     }
 
-    fn pad(&mut self, frame: Frame, fill: u8) -> Result<()> {
-        if frame == Frame::default() {
+    fn pad(&mut self, padding: Padding, fill: u8) -> Result<()> {
+        if padding == Padding::default() {
             return Ok(());
         }
         let add =
             |side: u32, one: u32, other: u32| u64::from(side) + u64::from(one) + u64::from(other);
-        let width = add(self.view.target.width, frame.left, frame.right);
-        let height = add(self.view.target.height, frame.top, frame.bottom);
+        let width = add(self.view.target.width, padding.left, padding.right);
+        let height = add(self.view.target.height, padding.top, padding.bottom);
         let size = self.check(width, height)?;
-        let mut frame = frame;
+        let mut padding = padding;
         if self.flip_x {
-            (frame.left, frame.right) = (frame.right, frame.left);
+            (padding.left, padding.right) = (padding.right, padding.left);
         }
         if self.flip_y {
-            (frame.top, frame.bottom) = (frame.bottom, frame.top);
+            (padding.top, padding.bottom) = (padding.bottom, padding.top);
         }
-        self.acts.push(Act::View(self.view));
-        self.acts.push(Act::Pad(frame, fill));
-        self.view = View::whole(size);
+        self.end_view(size);
+        self.rest.push(Act::Pad(padding, fill));
         Ok(())
-    }
-
-    /// Ends the view, and starts another one on its result.
-    fn next(&mut self, size: Size) {
-        self.acts.push(Act::View(self.view));
-        self.view = View::whole(size);
     }
 
     fn centre(&mut self, size: Size) -> Result<()> {
         let now = self.view.target;
         let lacks = |needs: u32, has: u32| needs.saturating_sub(has);
         let (x, y) = (lacks(size.width, now.width), lacks(size.height, now.height));
-        let frame = Frame { left: x / 2, top: y / 2, right: x.div_ceil(2), bottom: y.div_ceil(2) };
-        self.pad(frame, 0)?;
+        let padding =
+            Padding { left: x / 2, top: y / 2, right: x.div_ceil(2), bottom: y.div_ceil(2) };
+        self.pad(padding, 0)?;
         let now = self.view.target;
         let middle = |has: u32, needs: u32| (f64::from(has - needs) / 2.0).round_ties_even() as u32;
         let (left, top) = (middle(now.width, size.width), middle(now.height, size.height));
@@ -399,8 +412,8 @@ fn shorter(now: Size, side: u32, longer_max: Option<u32>) -> Size {
 }
 
 /// What a picture lacks, on both sides, as torchvision adds it.
-fn missing(now: Size, size: Size) -> Frame {
+fn missing(now: Size, size: Size) -> Padding {
     let x = size.width.saturating_sub(now.width);
     let y = size.height.saturating_sub(now.height);
-    Frame { left: x, top: y, right: x, bottom: y }
+    Padding { left: x, top: y, right: x, bottom: y }
 }

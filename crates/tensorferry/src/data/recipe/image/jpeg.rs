@@ -1,24 +1,33 @@
 //! JPEG files: the part that is needed, at the size that is enough.
 
 use super::change::Size;
-use super::decode::{Ask, Found, Tools};
+use super::decode::Decoded;
 use super::geometry::{Area, View};
-use crate::codec::jpeg::{Colour, Decoder, MARGIN, Part};
-use crate::data::recipe::step::{Decode, Interpolation};
+use super::workspace::Buffers;
+use crate::codec::jpeg::{Colour, Decoder, MARGIN, Part, Picture};
+use crate::data::recipe::step::Interpolation;
 use crate::error::{Error, Kind, Result};
 
-/// Decodes what is asked for, as red, green and blue.
-pub fn decode(bytes: &[u8], options: &Decode, tools: &mut Tools, ask: Ask<'_>) -> Result<Found> {
+/// Reads the header of a file.
+pub fn open<'a>(bytes: &'a [u8], decoder: &'a mut Option<Decoder>) -> Result<Picture<'a>> {
     if !is_whole(bytes) {
         return Err(Error::new(Kind::Truncated, "the JPEG file ends before its picture does"));
     }
-    if tools.jpeg.is_none() {
-        tools.jpeg = Some(Decoder::new()?);
-    }
-    let Some(decoder) = &mut tools.jpeg else { unreachable!("a decoder was just made") };
-    let picture = decoder.open(bytes)?;
-    let view = ask(Size::new(picture.width(), picture.height()))?;
-    let denominator = if options.fast { shrink(&view) } else { 1 };
+    let decoder = match decoder {
+        Some(decoder) => decoder,
+        none => none.insert(Decoder::new()?),
+    };
+    decoder.open(bytes)
+}
+
+/// Decodes what `view` needs, as red, green and blue; with `fast`, perhaps made smaller on the way.
+pub fn decode(
+    picture: Picture<'_>,
+    view: View,
+    fast: bool,
+    buffers: &mut Buffers,
+) -> Result<Decoded> {
+    let denominator = if fast { shrink(&view) } else { 1 };
     let view = view.shrunk(denominator);
     let (width, height) = picture.scaled(denominator);
     let needed = view.needed();
@@ -26,14 +35,15 @@ pub fn decode(bytes: &[u8], options: &Decode, tools: &mut Tools, ask: Ask<'_>) -
         Some(step) => part(needed, step, width),
         None => Part { left: 0, top: 0, width, height },
     };
+    let Buffers { pixels, staging } = buffers;
     if picture.colour() == Colour::Cmyk {
-        picture.decode(part, denominator, Colour::Cmyk, &mut tools.inks)?;
-        without_inks(&tools.inks, &mut tools.decoded);
+        picture.decode(part, denominator, Colour::Cmyk, staging)?;
+        without_inks(staging, pixels);
     } else {
-        picture.decode(part, denominator, Colour::Rgb, &mut tools.decoded)?;
+        picture.decode(part, denominator, Colour::Rgb, pixels)?;
     }
     let view = view.onto(needed, (part.left, part.top));
-    Ok(Found { size: Size::new(part.width, part.height), view })
+    Ok(Decoded { size: Size::new(part.width, part.height), view })
 }
 
 /// Whether there is an end of the picture behind its start. A decoder that stops below the part it was

@@ -9,9 +9,11 @@
 //! |---|---|
 //! | [`change`] | the steps that move pixels, checked |
 //! | [`geometry`] | where the pixels of a result come from (pure) |
-//! | [`decode`] and one file for each format | bytes to pixels; what a cache keeps |
-//! | `foreign` | what is not decoded, by name |
+//! | [`decode`] and one file for each format | bytes to a size, then to pixels |
+//! | `cached` | decoded pixels as a cache keeps them |
+//! | `unsupported` | what is not decoded, by name |
 //! | `orientation` | how the camera was held |
+//! | [`workspace`] | memory and decoders of a thread |
 //! | [`pixels`] | cutting, resizing, framing |
 //! | [`values`] | pixels to numbers |
 //!
@@ -31,22 +33,28 @@
 //! rows down to the last one that is needed are read: damage below is seen by the samples that need
 //! those rows.
 
+mod cached;
 pub mod change;
 pub mod decode;
-mod foreign;
 pub mod geometry;
 mod jpeg;
 mod orientation;
 pub mod pixels;
 mod png;
+mod unsupported;
 pub mod values;
 mod webp;
+pub mod workspace;
 
+use std::iter;
+
+use cached::CachedPixels;
 use change::{Change, Size};
-use decode::{Found, Kept, Tools};
+use decode::Decoded;
 use geometry::{Act, Area, Plan, View};
 use pixels::{Pixels, Resizer};
 use values::{Norm, Tables, Values};
+use workspace::Workspace;
 
 use super::step::{Custom, Decode, Step};
 use super::{Chain, Recipe, Scratch};
@@ -104,7 +112,7 @@ impl Picture {
     }
 
     /// Calls functions and does what comes after them, on an array of its own.
-    fn go_on(&self, mut array: Array, mut chance: Chance, tools: &mut Tools) -> Result<Array> {
+    fn go_on(&self, mut array: Array, mut chance: Chance, space: &mut Workspace) -> Result<Array> {
         let channels = self.decode.mode.channels();
         let mut numbers = false;
         for stage in &self.rest {
@@ -116,8 +124,8 @@ impl Picture {
                         .ok_or_else(|| no_picture(&array.0, channels))?;
                     let plan = geometry::plan(changes, size, self.decode.max_pixels, &mut chance)?;
                     let source = Pixels::new(&array.1, size, channels)?;
-                    let Tools { resizer, front, back, .. } = tools;
-                    copy(carry_out(source, &plan.acts, resizer, (front, back))?, &plan)?
+                    let Workspace { resizer, front, back, .. } = space;
+                    copy(carry_out(source, plan.first, &plan.rest, resizer, (front, back))?, &plan)?
                 }
                 Stage::Numbers(values) => {
                     let size = picture_size(&array.0, channels).filter(|_| !numbers);
@@ -178,79 +186,79 @@ impl Recipe for Picture {
         scratch: &mut Scratch,
         place: &mut dyn Place,
     ) -> Result<()> {
-        let tools = &mut scratch.image;
-        let mut planned = None;
-        let mut ask = |size: Size| {
-            let plan = geometry::plan(&self.first, size, self.decode.max_pixels, &mut chance)?;
-            let Some(Act::View(view)) = plan.acts.first().copied() else {
-                unreachable!("a plan starts with a view")
-            };
-            planned = Some(plan);
-            Ok(view)
-        };
         let channels = self.decode.mode.channels();
-        let (kept, found);
-        let pixels = if let Some(header) = self.kept(field)? {
-            let view = ask(header.size)?;
-            (kept, found) = header.rows(field, &view)?;
-            Pixels::new(&kept, found.size, channels)?
+        let Workspace { jpeg, buffers, resizer, front, back } = &mut scratch.image;
+        let (cached, plan, decoded);
+        let pixels = if let Some(header) = self.cached(field)? {
+            plan = self.plan(header.size, &mut chance)?;
+            (cached, decoded) = header.rows(field, &plan.first)?;
+            Pixels::new(&cached, decoded.size, channels)?
         } else {
-            found = decode::decode(&field.all()?, &self.decode, tools, &mut ask)?;
-            Pixels::new(&tools.decoded, found.size, channels)?
+            let bytes = field.all()?;
+            let picture = decode::open(&bytes, &self.decode, jpeg)?;
+            plan = self.plan(picture.size(), &mut chance)?;
+            decoded = picture.decode(plan.first, buffers)?;
+            Pixels::new(buffers.pixels(), decoded.size, channels)?
         };
-        let Some(mut plan) = planned else { unreachable!("a decoder asks once") };
-        plan.acts[0] = Act::View(found.view);
-        let Tools { resizer, front, back, .. } = tools;
-        let pixels = carry_out(pixels, &plan.acts, resizer, (front, back))?;
+        let pixels = carry_out(pixels, decoded.view, &plan.rest, resizer, (front, back))?;
         if self.rest.is_empty() {
             let slot = place.array("", &self.tables.layout(pixels))?;
             self.tables.spread(pixels, (plan.flip_x, plan.flip_y), slot)?;
         } else {
             let array = copy(pixels, &plan)?;
-            let (layout, bytes) = self.go_on(array, chance, tools)?;
+            let (layout, bytes) = self.go_on(array, chance, &mut scratch.image)?;
             place.array("", &layout)?.copy_from_slice(&bytes);
         }
-        scratch.image.tidy();
+        scratch.image.shrink();
         Ok(())
     }
 
     fn decode(&self, field: Field<'_>, scratch: &mut Scratch) -> Result<Option<Raw>> {
-        if self.kept(field)?.is_some() {
+        if self.cached(field)?.is_some() {
             return Ok(None);
         }
-        let tools = &mut scratch.image;
-        let mut ask = |size| Ok(View::whole(size));
-        let Found { size, .. } = decode::decode(&field.all()?, &self.decode, tools, &mut ask)?;
-        let raw = Kept { size, channels: self.decode.mode.channels() }.raw(&tools.decoded);
-        tools.tidy();
+        let space = &mut scratch.image;
+        let bytes = field.all()?;
+        let picture = decode::open(&bytes, &self.decode, &mut space.jpeg)?;
+        let whole = View::whole(picture.size());
+        let Decoded { size, .. } = picture.decode(whole, &mut space.buffers)?;
+        let header = CachedPixels { size, channels: self.decode.mode.channels() };
+        let raw = header.raw(space.buffers.pixels());
+        space.shrink();
         Ok(Some(raw))
     }
 }
 
 impl Picture {
+    /// What the first changes make of a picture of this size.
+    fn plan(&self, size: Size, chance: &mut Chance) -> Result<Plan> {
+        geometry::plan(&self.first, size, self.decode.max_pixels, chance)
+    }
+
     /// The header of pixels that this recipe decoded before.
-    fn kept(&self, field: Field<'_>) -> Result<Option<Kept>> {
-        let kept = Kept::of(field)?;
-        let wrong = kept.is_some_and(|kept| kept.channels != self.decode.mode.channels());
+    fn cached(&self, field: Field<'_>) -> Result<Option<CachedPixels>> {
+        let cached = CachedPixels::of(field)?;
+        let wrong = cached.is_some_and(|cached| cached.channels != self.decode.mode.channels());
         if wrong {
             let why = "the decoded picture was kept in another mode; empty the cache";
             return Err(Error::invalid(why));
         }
-        Ok(kept)
+        Ok(cached)
     }
 }
 
-/// Carries out a plan's acts, in two buffers in turn; cuts cost nothing.
+/// Carries out a plan, in two buffers in turn; cuts cost nothing.
 fn carry_out<'a>(
     source: Pixels<'a>,
-    acts: &[Act],
+    first: View,
+    rest: &[Act],
     resizer: &mut Resizer,
     (front, back): (&'a mut Vec<u8>, &'a mut Vec<u8>),
 ) -> Result<Pixels<'a>> {
     let channels = source.channels();
     let mut made: Option<Size> = None;
     let mut part = Area::whole(source.size());
-    for act in acts {
+    for act in iter::once(&Act::View(first)).chain(rest) {
         let now = match made {
             None => source.within(part)?,
             Some(size) => Pixels::new(front, size, channels)?.within(part)?,
@@ -267,7 +275,7 @@ fn carry_out<'a>(
                 now.within(view.region)?.resize(view, resizer, back)?;
                 view.target
             }
-            Act::Pad(frame, fill) => now.pad(*frame, *fill, back),
+            Act::Pad(padding, fill) => now.pad(*padding, *fill, back),
         };
         std::mem::swap(front, back);
         (made, part) = (Some(size), Area::whole(size));

@@ -5,13 +5,13 @@ use super::jpeg::Segments;
 
 /// What must be done to see the picture upright: columns and rows exchanged, then flips.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Turn {
+pub struct Orientation {
     transpose: bool,
     flip_x: bool,
     flip_y: bool,
 }
 
-impl Turn {
+impl Orientation {
     /// What a picture file says; upright if it says nothing that makes sense.
     pub fn of(bytes: &[u8]) -> Self {
         let properties = jpeg(bytes).or_else(|| png(bytes)).or_else(|| webp(bytes));

@@ -5,7 +5,7 @@ use fast_image_resize::images::{TypedCroppedImage, TypedImage, TypedImageRef};
 use fast_image_resize::pixels::{InnerPixel, U8, U8x3};
 use fast_image_resize::{FilterType, PixelTrait, ResizeAlg, ResizeOptions};
 
-use super::change::{Frame, Size};
+use super::change::{Padding, Size};
 use super::geometry::{Area, View};
 use crate::data::recipe::step::Interpolation;
 use crate::error::{Error, Kind, Result};
@@ -112,15 +112,15 @@ impl<'a> Pixels<'a> {
     }
 
     /// Puts pixels of one value around, and leaves the result in `into`.
-    pub fn pad(self, frame: Frame, fill: u8, into: &mut Vec<u8>) -> Size {
+    pub fn pad(self, padding: Padding, fill: u8, into: &mut Vec<u8>) -> Size {
         let size = self.size();
-        let width = frame.left + size.width + frame.right;
-        let height = frame.top + size.height + frame.bottom;
+        let width = padding.left + size.width + padding.right;
+        let height = padding.top + size.height + padding.bottom;
         let across = width as usize * self.channels;
         into.clear();
         into.resize(across * height as usize, fill);
-        let start = frame.left as usize * self.channels;
-        let targets = into.chunks_exact_mut(across).skip(frame.top as usize);
+        let start = padding.left as usize * self.channels;
+        let targets = into.chunks_exact_mut(across).skip(padding.top as usize);
         for (target, row) in targets.zip(self.rows()) {
             target[start..start + row.len()].copy_from_slice(row);
         }

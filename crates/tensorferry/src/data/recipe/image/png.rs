@@ -2,35 +2,53 @@
 
 use std::io::Cursor;
 
-use png::{BitDepth, ColorType, Decoder, DecodingError, Limits, Transformations};
+use png::{BitDepth, ColorType, Decoder, DecodingError, Limits, Reader, Transformations};
 
 use super::change::Size;
-use super::decode::{Ask, Found, Tools};
-use crate::data::recipe::step::Decode;
+use super::decode::Decoded;
+use super::geometry::View;
+use super::workspace::Buffers;
 use crate::error::{Error, Kind, Result};
 
-/// Decodes the picture, as red, green and blue.
-pub fn decode(bytes: &[u8], options: &Decode, tools: &mut Tools, ask: Ask<'_>) -> Result<Found> {
-    // Eight bytes for each pixel are what the largest colour type has, twice for what is on its way.
-    let limit = options.max_pixels.saturating_mul(16).saturating_add(1 << 20);
-    let limits = Limits { bytes: usize::try_from(limit).unwrap_or(usize::MAX) };
-    let mut decoder = Decoder::new_with_limits(Cursor::new(bytes), limits);
-    decoder.set_transformations(Transformations::EXPAND);
-    decoder.set_ignore_text_chunk(true);
-    decoder.set_ignore_iccp_chunk(true);
-    let mut reader = decoder.read_info().map_err(|error| damaged(&error))?;
-    let info = reader.info();
-    let size = Size::new(info.width, info.height);
-    let stored = (info.color_type, info.bit_depth);
-    let view = ask(size)?;
-    let buffer = reader.output_buffer_size();
-    let buffer = buffer.ok_or_else(|| Error::new(Kind::Corrupt, "the PNG file has no size"))?;
-    tools.inks.resize(buffer, 0);
-    let frame = reader.next_frame(&mut tools.inks).map_err(|error| damaged(&error))?;
-    let pixels = &tools.inks[..frame.buffer_size()];
-    let clip = stored == (ColorType::Grayscale, BitDepth::Sixteen);
-    convert(pixels, frame.color_type, frame.bit_depth, clip, &mut tools.decoded);
-    Ok(Found { size, view })
+/// A file whose header was read.
+pub struct Opened<'a> {
+    reader: Reader<Cursor<&'a [u8]>>,
+}
+
+impl<'a> Opened<'a> {
+    /// Reads the header; the library takes no more memory than `pixels_max` pixels need.
+    pub fn new(bytes: &'a [u8], pixels_max: u64) -> Result<Self> {
+        // Eight bytes for each pixel are what the largest colour type has, twice for what is on its
+        // way.
+        let limit = pixels_max.saturating_mul(16).saturating_add(1 << 20);
+        let limits = Limits { bytes: usize::try_from(limit).unwrap_or(usize::MAX) };
+        let mut decoder = Decoder::new_with_limits(Cursor::new(bytes), limits);
+        decoder.set_transformations(Transformations::EXPAND);
+        decoder.set_ignore_text_chunk(true);
+        decoder.set_ignore_iccp_chunk(true);
+        Ok(Self { reader: decoder.read_info().map_err(|error| damaged(&error))? })
+    }
+
+    /// Columns and rows.
+    pub fn size(&self) -> Size {
+        let info = self.reader.info();
+        Size::new(info.width, info.height)
+    }
+
+    /// Decodes the picture, as red, green and blue.
+    pub fn decode(mut self, view: View, buffers: &mut Buffers) -> Result<Decoded> {
+        let size = self.size();
+        let info = self.reader.info();
+        let clip = (info.color_type, info.bit_depth) == (ColorType::Grayscale, BitDepth::Sixteen);
+        let bytes = self.reader.output_buffer_size();
+        let bytes = bytes.ok_or_else(|| Error::new(Kind::Corrupt, "the PNG file has no size"))?;
+        let Buffers { pixels, staging } = buffers;
+        staging.resize(bytes, 0);
+        let frame = self.reader.next_frame(staging).map_err(|error| damaged(&error))?;
+        let read = &staging[..frame.buffer_size()];
+        convert(read, frame.color_type, frame.bit_depth, clip, pixels);
+        Ok(Decoded { size, view })
+    }
 }
 
 /// To three bytes a pixel. Alpha is left out; of 16 bits the upper eight are kept, but grey alone is

@@ -1,4 +1,4 @@
-"""Where a dataset stands that keeps its own place.
+"""The state of a dataset that can save and restore its own.
 
 ``state_dict`` and ``load_state_dict`` on a dataset, or on the iterator that an iterable dataset
 gives, are used as torchdata's ``StatefulDataLoader`` uses them. What they say is the user's, and is
@@ -14,17 +14,17 @@ from tensorferry._errors import InvalidInput
 
 
 def is_stateful(held: object) -> bool:
-    """Whether it can say where it stands, and be brought back there."""
+    """Whether it can save its state, and be brought back to it."""
     return all(callable(getattr(held, name, None)) for name in ("state_dict", "load_state_dict"))
 
 
 def of(held: Any) -> Any:
-    """Where it stands; None if it can't say."""
+    """Its state; None if it has none."""
     return copy.deepcopy(held.state_dict()) if is_stateful(held) else None
 
 
-def put_back(held: Any, saved: Any) -> None:
-    """Brings it to a place that it told before; None is no place."""
+def restore(held: Any, saved: Any) -> None:
+    """Brings it back to a state that it saved; None is no state."""
     if saved is None:
         return
     if not is_stateful(held):
@@ -33,9 +33,9 @@ def put_back(held: Any, saved: Any) -> None:
     held.load_state_dict(copy.deepcopy(saved))
 
 
-def resting(dataset: Any, *, is_iterable: bool) -> Any:
-    """The place that a batch would name if nothing of the epoch was read; None if there is none."""
-    where = of(dataset)
-    if where is None or not is_iterable:
-        return where
-    return {"count": 0, "ended": False, "dataset": where, "iterator": None}
+def initial(dataset: Any, *, is_iterable: bool) -> Any:
+    """The state that a batch would have if nothing of the epoch was read; None if there is none."""
+    state = of(dataset)
+    if state is None or not is_iterable:
+        return state
+    return {"count": 0, "ended": False, "dataset": state, "iterator": None}

@@ -14,7 +14,7 @@ class DataTimeout(Timeout, RuntimeError):
     """A batch did not come in time. Also a ``RuntimeError``, which torch's loader raises then."""
 
 
-def late(timeout: float | None, indices: Sequence[Any]) -> str:
+def timed_out(timeout: float | None, indices: Sequence[Any]) -> str:
     """What to say of a batch of these samples: torch's words, and more."""
     what = f"DataLoader timed out after {timeout} seconds; waiting for samples {_named(indices)}"
     return f"{what}. The dataset may hang or be slower than timeout= allows"

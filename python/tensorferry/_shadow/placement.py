@@ -1,4 +1,4 @@
-"""Layers, and the places that a plan has given them on the device."""
+"""Which layer owns which parameter, and where a plan has put it on the device."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ import torch
 from torch import nn
 
 from tensorferry import _lib
-from tensorferry._shadow.homes import Slice, Slot
+from tensorferry._shadow.host_memory import Slice, Slot
 from tensorferry._shadow.layers import Layer
 
 
-class Course:
+class Placement:
     """Who owns what; where it is on the device, once a plan is installed."""
 
     def __init__(self, layers: list[Layer]) -> None:
@@ -26,7 +26,7 @@ class Course:
         self.plan: dict[str, Any] | None = None
         self._device: list[list[torch.Tensor] | None] = [None] * len(layers)
         self._copies: dict[int, tuple[Layer, Slot]] = {}
-        self._homes = {slot.home.data_ptr(): slot for slot in self.owner}
+        self._by_address = {slot.host.data_ptr(): slot for slot in self.owner}
 
     def install(self, engine: _lib.Shadow, plan: str, profile: str) -> None:
         """Gives each layer its memory on the device."""
@@ -57,7 +57,7 @@ class Course:
         copy = self._copies.get(address)
         if copy is not None:
             return copy
-        slot = self._homes.get(address)
+        slot = self._by_address.get(address)
         if slot is None:
             return None
         for layer in reversed(entered):
@@ -71,7 +71,7 @@ def _slices(layer: Layer) -> tuple[list[Slice], list[Slice]]:
     return (
         [slot.slice for slot in layer.slots],
         [
-            slot.landing_slice if slot in layer.gradients else nothing
+            slot.gradient_slice if slot in layer.gradients else nothing
             for slot, nothing in zip(layer.slots, none, strict=True)
         ],
     )
@@ -82,16 +82,16 @@ def _copies(engine: _lib.Shadow, layer: Layer) -> list[torch.Tensor] | None:
     beyond the plan, whatever they are by then."""
     found = []
     for position, slot in enumerate(layer.slots):
-        sight = engine.sight(layer.index, position)
-        if sight is None:
+        memory = engine.sight(layer.index, position)
+        if memory is None:
             return None
-        found.append(_over(sight, slot.home))
+        found.append(_view_of(memory, slot.host))
     return found
 
 
-def _over(sight: _lib.Sight, like: torch.Tensor) -> torch.Tensor:
+def _view_of(memory: _lib.Sight, like: torch.Tensor) -> torch.Tensor:
     if like.numel() == 0:
         return torch.empty_like(like)
     with torch.inference_mode(False):
-        flat = torch.frombuffer(sight, dtype=like.dtype, count=like.numel())
+        flat = torch.frombuffer(memory, dtype=like.dtype, count=like.numel())
         return flat.as_strided(like.shape, like.stride())

@@ -1,4 +1,4 @@
-"""Layers that forward is in: their parameters point to where the plan has them."""
+"""Layers that forward is in, one within another: their parameters point where the plan says."""
 
 from __future__ import annotations
 
@@ -7,23 +7,23 @@ from torch import nn
 
 from tensorferry import _lib
 from tensorferry._shadow.clock import Clock
-from tensorferry._shadow.course import Course
 from tensorferry._shadow.layers import Layer
+from tensorferry._shadow.placement import Placement
 from tensorferry._shadow.saved import Finder, Hooks, ours_are_on_top
 
 
-class Entered:
+class ActiveLayer:
     """One of them, from the start of its forward to the end."""
 
-    def __init__(self, layer: Layer, course: Course, on_device: bool) -> None:
+    def __init__(self, layer: Layer, placement: Placement, on_device: bool) -> None:
         self.layer = layer
         self.hooks: Hooks | None = None
         self._before = [slot.now for slot in layer.slots]
         self._versions = [slot.parameter._version for slot in layer.slots]
-        homes = [slot.home for slot in layer.slots]
-        places = course.device(layer) if on_device else homes
-        for slot, home, place in zip(layer.slots, homes, places, strict=True):
-            slot.point(home if slot.is_ahead else place)
+        host = [slot.host for slot in layer.slots]
+        placed = placement.device(layer) if on_device else host
+        for slot, at_host, at_plan in zip(layer.slots, host, placed, strict=True):
+            slot.point(at_host if slot.is_rewritten else at_plan)
 
     def restore(self) -> None:
         """Points the parameters back; what forward has written to a copy is not lost."""
@@ -32,51 +32,51 @@ class Entered:
             if slot.parameter._version == version:
                 slot.point(before)
                 continue
-            if slot.now is not slot.home:
+            if slot.now is not slot.host:
                 with torch.no_grad():
-                    slot.home.copy_(slot.now)
-            slot.is_ahead = True
-            slot.point(slot.home)
+                    slot.host.copy_(slot.now)
+            slot.is_rewritten = True
+            slot.point(slot.host)
 
 
-class Stack:
+class ForwardStack:
     """All of them, the innermost last."""
 
     def __init__(self, engine: _lib.Shadow, clock: Clock, finder: Finder) -> None:
         self._engine = engine
         self._clock = clock
         self._finder = finder
-        self._entered: list[Entered] = []
+        self._active: list[ActiveLayer] = []
 
     def layers(self) -> list[Layer]:
         """The layers."""
-        return [each.layer for each in self._entered]
+        return [each.layer for each in self._active]
 
-    def enter(self, layer: Layer, course: Course, nbytes: int) -> None:
+    def enter(self, layer: Layer, placement: Placement, nbytes: int) -> None:
         """Before the layer's forward, which reads so many bytes of its parameters."""
         on_device = False
-        if course.plan is not None:
+        if placement.plan is not None:
             on_device, waited = self._engine.enter(layer.index, False, nbytes)
             self._clock.wait(layer.index, False, waited)
-        entered = Entered(layer, course, on_device)
-        self._entered.append(entered)
+        active = ActiveLayer(layer, placement, on_device)
+        self._active.append(active)
         if not ours_are_on_top():
-            entered.hooks = Hooks(self._finder)
+            active.hooks = Hooks(self._finder)
 
-    def leave(self, module: nn.Module, course: Course) -> Layer | None:
+    def leave(self, module: nn.Module, placement: Placement) -> Layer | None:
         """After it; the layer, if it was entered."""
-        if not self._entered or self._entered[-1].layer.module is not module:
+        if not self._active or self._active[-1].layer.module is not module:
             return None
-        entered = self._entered.pop()
-        if entered.hooks is not None:
-            entered.hooks.remove()
-        entered.restore()
-        layer = entered.layer
-        if course.plan is not None:
+        active = self._active.pop()
+        if active.hooks is not None:
+            active.hooks.remove()
+        active.restore()
+        layer = active.layer
+        if placement.plan is not None:
             self._clock.wait(layer.index, False, self._engine.leave(layer.index, False))
         return layer
 
-    def unwind(self, course: Course) -> None:
+    def unwind(self, placement: Placement) -> None:
         """Leaves all that a failure has left."""
-        while self._entered:
-            self.leave(self._entered[-1].layer.module, course)
+        while self._active:
+            self.leave(self._active[-1].layer.module, placement)

@@ -1,6 +1,6 @@
 """Threads that serve one queue.
 
-A thread refers to the queue and to nothing else, so that whoever owns the crew can be collected and
+A thread refers to the queue and to nothing else, so that whoever owns the pool can be collected and
 take it down. The queue is a ``SimpleQueue``, whose ``put`` may be called by a finalizer that
 interrupts another ``put``; there is no lock here that one could find taken. It needs no bound of
 its own: who puts tasks bounds them.
@@ -22,7 +22,7 @@ from queue import SimpleQueue
 from typing import Protocol
 
 LEAVE_SECONDS_MAX = 5.0
-"""How long a crew that is stopped waits for the samples in its threads' hands, as torch does."""
+"""How long a pool that is stopped waits for the samples in its threads' hands, as torch does."""
 
 
 class Task(Protocol):
@@ -35,7 +35,7 @@ class Task(Protocol):
         """The thread could not be set up."""
 
 
-class Crew:
+class ThreadPool:
     """So many threads, until ``stop``."""
 
     def __init__(self, size: int, set_up: Callable[[int], None]) -> None:
@@ -51,7 +51,7 @@ class Crew:
             )
             for number in range(size)
         ]
-        _crews.add(self)
+        _pools.add(self)
         try:
             for thread in self._threads:
                 thread.start()
@@ -71,7 +71,7 @@ class Crew:
 
     @property
     def stopped(self) -> Callable[[], bool]:
-        """Whether tasks are to be given up; a function that does not keep the crew alive."""
+        """Whether tasks are to be given up; a function that does not keep the pool alive."""
         return self._stopped.__bool__
 
     def put(self, task: Task) -> None:
@@ -147,13 +147,13 @@ def _serve(
         del task  # A thread that waits holds no batch.
 
 
-_crews: weakref.WeakSet[Crew] = weakref.WeakSet()
+_pools: weakref.WeakSet[ThreadPool] = weakref.WeakSet()
 
 
 @atexit.register
 def _stop_all() -> None:
-    for crew in list(_crews):
-        crew.stop()
+    for pool in list(_pools):
+        pool.stop()
 
 
-os.register_at_fork(after_in_child=_crews.clear)
+os.register_at_fork(after_in_child=_pools.clear)

@@ -11,18 +11,18 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from tensorferry._data.course import Course
 from tensorferry._data.engine import Batch
+from tensorferry._data.epoch_order import EpochOrder
 from tensorferry._data.state import State
 
 
-class Track:
-    """The place in one epoch, from which ``state_dict`` is made."""
+class Position:
+    """How far one epoch has come, from which ``state_dict`` is made."""
 
-    def __init__(self, start: State, course: Course, resting: Sequence[Any]) -> None:
+    def __init__(self, start: State, epoch_order: EpochOrder, initial: Sequence[Any]) -> None:
         self.start = start
-        self.course = course
-        self._places: list[Any] = list(start.places or resting)
+        self.epoch_order = epoch_order
+        self._dataset_states: list[Any] = list(start.places or initial)
         self.passed = start.batches
         """All batches before this one are done with."""
         self.ended = False
@@ -40,15 +40,15 @@ class Track:
 
     def yielded(self, number: int, batch: Batch) -> None:
         """A batch went to the user."""
-        if batch.place is not None:
-            self._places[batch.worker] = batch.place
+        if batch.dataset_state is not None:
+            self._dataset_states[batch.worker] = batch.dataset_state
         self._pass(self._unyielded)
         self._unyielded = []
         self._pass([number])
 
     def state(self) -> State:
         """To resume here."""
-        facts = self.course.facts(self.passed)
+        facts = self.epoch_order.facts(self.passed)
         return replace(
             self.start,
             batches=self.passed,
@@ -57,7 +57,7 @@ class Track:
             drawn=facts.drawn,
             generator=facts.generator,
             sampler=facts.sampler,
-            places=list(self._places),
+            places=list(self._dataset_states),
         )
 
     def _pass(self, numbers: Iterable[int]) -> None:

@@ -1,7 +1,7 @@
 """What an iteration needs of an order: the seam between the two.
 
-An ``Order`` belongs to a loader for life. It begins a ``Course`` for each epoch, from the start or
-from a state. A course is read lazily, at most ``ahead`` batches before they are used.
+An ``Order`` belongs to a loader for life. It begins an ``EpochOrder`` for each epoch, from the
+start or from a state; that is read lazily, at most ``ahead`` batches before they are used.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class Facts:
     sampler: dict[str, Any] | None = None
 
 
-class Course(Protocol):
+class EpochOrder(Protocol):
     """The order of one epoch."""
 
     base_seed: int
@@ -59,7 +59,7 @@ class Order(Protocol):
     def kind(self) -> str:
         """Where the order comes from; a state of one kind can't be loaded by another."""
 
-    def begin(self, epoch: int, seed: int | None, state: State | None) -> Course:
+    def begin(self, epoch: int, seed: int | None, state: State | None) -> EpochOrder:
         """Begins an epoch, or goes on from a state. ``seed`` is that of orders that have one."""
 
     def facts(self) -> Facts:

@@ -23,77 +23,77 @@ Slice = tuple[_lib.Home, int, int]
 class Slot:
     """A parameter, and where it lives."""
 
-    def __init__(self, name: str, parameter: torch.Tensor, home: _lib.Home, offset: int) -> None:
+    def __init__(self, name: str, parameter: torch.Tensor, memory: _lib.Home, offset: int) -> None:
         self.name = name
         self.parameter = parameter
         self.nbytes = parameter.nbytes
-        self.slice: Slice = (home, offset, parameter.nbytes)
-        self.home = viewed(home, offset, parameter)
-        self.now = self.home
+        self.slice: Slice = (memory, offset, parameter.nbytes)
+        self.host = view_of(memory, offset, parameter)
+        self.now = self.host
         """What the parameter points to."""
-        self.is_ahead = False
-        """Forward has written to it: copies on the device may be older than the home."""
-        self.landing: torch.Tensor | None = None
+        self.is_rewritten = False
+        """Forward has written to it: copies on the device may be older than this."""
+        self.gradient_buffer: torch.Tensor | None = None
         """Where its gradient arrives."""
-        self.landing_slice: Slice = (home, 0, 0)
-        self._landing_uses = 0
+        self.gradient_slice: Slice = (memory, 0, 0)
+        self._buffer_uses = 0
         """By us."""
-        self.given: torch.Tensor | None = None
-        """The gradient that was handed out last, which lies in the landing."""
+        self.handed_out: torch.Tensor | None = None
+        """The gradient that was handed out last, which lies in the buffer."""
         self.spare: torch.Tensor | None = None
         """Memory for a gradient that adds up."""
         self._spare_uses = 0
 
-    def move_in(self) -> None:
-        """Copies the parameter to its home and points it there."""
-        self.home.copy_(self.parameter.detach())
-        self.parameter.data = self.home
-        self.now = self.home
+    def move_to_host(self) -> None:
+        """Copies the parameter to its host memory and points it there."""
+        self.host.copy_(self.parameter.detach())
+        self.parameter.data = self.host
+        self.now = self.host
 
     def point(self, tensor: torch.Tensor) -> None:
         """From now on the parameter is there."""
         self.parameter.data = tensor
         self.now = tensor
 
-    def is_home(self) -> bool:
+    def is_in_place(self) -> bool:
         """Whether the parameter is where it was put."""
-        return self.parameter.data_ptr() == self.home.data_ptr()
+        return self.parameter.data_ptr() == self.host.data_ptr()
 
     def adopt(self) -> None:
         """Takes over what somebody has put in the parameter's place."""
         given = self.parameter
-        same = given.shape == self.home.shape and given.dtype == self.home.dtype
+        same = given.shape == self.host.shape and given.dtype == self.host.dtype
         if not (same and is_plain(given)):
             raise InvalidInput(
                 f"{self.name} has become {given.dtype}{list(given.shape)} on {given.device} since "
                 "the model was wrapped; close() the ShadowModel before such a change, and wrap anew"
             )
-        self.move_in()
+        self.move_to_host()
 
-    def land_at(self, home: _lib.Home, offset: int) -> None:
+    def put_gradient_at(self, memory: _lib.Home, offset: int) -> None:
         """From now on its gradient arrives there."""
-        self.landing = viewed(home, offset, self.parameter)
-        self.landing_slice = (home, offset, self.nbytes)
-        self._landing_uses = uses(self.landing)
-        self.given = None
+        self.gradient_buffer = view_of(memory, offset, self.parameter)
+        self.gradient_slice = (memory, offset, self.nbytes)
+        self._buffer_uses = uses(self.gradient_buffer)
+        self.handed_out = None
 
-    def clear_landing(self) -> bool:
-        """Whether the next gradient may land: not while somebody has views of an earlier one."""
-        assert self.landing is not None
-        given, self.given = self.given, None
+    def free_gradient_buffer(self) -> bool:
+        """Whether the next gradient may arrive there: not while somebody has views of another."""
+        assert self.gradient_buffer is not None
+        given, self.handed_out = self.handed_out, None
         gradient = self.parameter.grad
         if given is not None and given is not gradient:
             # One is this name, one the argument.
             is_kept = sys.getrefcount(given) > 2
-            if is_kept and self._has_landed(given):
+            if is_kept and self._is_in_buffer(given):
                 given.data = given.clone()
         del given
-        own = gradient is not None and self._has_landed(gradient)
-        return uses(self.landing) == self._landing_uses + own
+        own = gradient is not None and self._is_in_buffer(gradient)
+        return uses(self.gradient_buffer) == self._buffer_uses + own
 
     def set_aside(self, gradient: torch.Tensor) -> None:
-        """Takes a gradient that is to be added to out of the landing."""
-        if not self._has_landed(gradient):
+        """Takes a gradient that is to be added to out of the gradient_buffer."""
+        if not self._is_in_buffer(gradient):
             return
         spare = self.spare
         if (
@@ -105,12 +105,12 @@ class Slot:
             self._spare_uses = uses(spare)
         gradient.data = spare.copy_(gradient)
 
-    def _has_landed(self, gradient: torch.Tensor) -> bool:
-        landing = self.landing
-        return landing is not None and gradient.data_ptr() == landing.data_ptr()
+    def _is_in_buffer(self, gradient: torch.Tensor) -> bool:
+        gradient_buffer = self.gradient_buffer
+        return gradient_buffer is not None and gradient.data_ptr() == gradient_buffer.data_ptr()
 
 
-class Homes:
+class HostMemory:
     """All slots of a model, in the order of its parameters."""
 
     def __init__(self, engine: _lib.Shadow, named: Sequence[tuple[str, torch.Tensor]]) -> None:
@@ -123,7 +123,7 @@ class Homes:
         ]
         self.of = {slot.parameter: slot for slot in self.slots}
         for slot in self.slots:
-            slot.move_in()
+            slot.move_to_host()
         self._words = torch.frombuffer(memory, dtype=torch.int32)
         self._samples = _samples(zip(offsets, self.slots, strict=True))
 
@@ -135,19 +135,19 @@ class Homes:
         """Some elements of each: a parameter that is another shows in any of them."""
         return self._words[self._samples]
 
-    def make_landings(self) -> None:
+    def make_gradient_buffers(self) -> None:
         """A place for the gradient of each parameter that has one."""
         wanting = [slot for slot in self.slots if slot.parameter.requires_grad]
-        if all(slot.landing is not None for slot in wanting):
+        if all(slot.gradient_buffer is not None for slot in wanting):
             return
         offsets, total = laid_out(slot.nbytes for slot in wanting)
         memory = self._engine.home(max(total, ALIGNMENT))
         for slot, offset in zip(wanting, offsets, strict=True):
-            slot.land_at(memory, offset)
+            slot.put_gradient_at(memory, offset)
 
     def take_back(self) -> bool:
-        """Points every parameter to its home; whether others had put something in its place."""
-        away = [slot for slot in self.slots if not slot.is_home()]
+        """Points every parameter to its host memory; whether something else was in its place."""
+        away = [slot for slot in self.slots if not slot.is_in_place()]
         for slot in away:
             slot.adopt()
         return bool(away)
@@ -155,7 +155,7 @@ class Homes:
     def release(self) -> None:
         """Forgets where gradients arrive: what lies there is whose it is."""
         for slot in self.slots:
-            slot.landing = slot.given = slot.spare = None
+            slot.gradient_buffer = slot.handed_out = slot.spare = None
 
     def give_back(self) -> None:
         """Parameters and gradients as plain tensors."""
@@ -168,15 +168,15 @@ class Homes:
                 gradient.data = gradient.clone()
 
 
-def viewed(home: _lib.Home, offset: int, like: torch.Tensor) -> torch.Tensor:
+def view_of(memory: _lib.Home, offset: int, like: torch.Tensor) -> torch.Tensor:
     """A tensor there, with its elements in the same order."""
     with torch.inference_mode(False):
-        flat = torch.frombuffer(home, dtype=like.dtype, count=like.numel(), offset=offset)
+        flat = torch.frombuffer(memory, dtype=like.dtype, count=like.numel(), offset=offset)
         return flat.as_strided(like.shape, like.stride())
 
 
 def _samples(placed: Iterable[tuple[int, Slot]]) -> torch.Tensor:
-    """Words of the homes' memory, some of each."""
+    """Words of the memory, some of each parameter."""
     found: list[int] = []
     for offset, slot in placed:
         first, count = offset // WORD, max(slot.nbytes // WORD, 1)
