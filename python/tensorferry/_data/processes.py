@@ -101,13 +101,13 @@ class ProcessRun:
 
     def next(self, timeout: float | None) -> Batch:
         """Waits for a batch."""
+        if len(self._ended) == self._options.num_workers:
+            raise StopIteration
         answer = self._answer()
         batch, failure = answer.batch, answer.failure
         del self._waiting[batch.number]
         if batch.ended:
             self._ended.add(batch.worker)
-            if len(self._ended) == self._options.num_workers:
-                raise StopIteration
         return batch if failure is None else replace(batch, error=_raised(failure))
 
     def close(self) -> None:
