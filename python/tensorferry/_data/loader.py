@@ -157,8 +157,8 @@ class DataLoader(torch.utils.data.DataLoader[_T_co]):
         self._samplers = (sampler, batch_sampler)
         self._shuffles = bool(shuffle)
         self._workers_given = num_workers is not None
-        if shuffle and generator is None and self._seed is not None:
-            given.shuffle, given.sampler = None, SeededSampler(dataset, self._seed)
+        if shuffle and generator is None and seed is not None:
+            given.shuffle, given.sampler = None, SeededSampler(dataset, seed)
         super().__init__(**given.for_torch())
         self._begin_life()
 
