@@ -104,6 +104,7 @@ class _Fused(torch.optim.Optimizer):
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
         """As torch's."""
+        self._keeper.check()
         super().add_param_group(param_group)
         try:
             refuse_unsupported(self.param_groups[-1])
@@ -168,6 +169,7 @@ class _Fused(torch.optim.Optimizer):
         return _names(self.param_groups)
 
     def __getstate__(self) -> dict[str, Any]:
+        self._keeper.check()
         if isinstance(self._keeper, OnDisk):
             raise Unsupported(
                 "an optimizer with its state on disk can't be copied or pickled; use state_dict()"

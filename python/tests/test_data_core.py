@@ -553,3 +553,16 @@ def test_the_cache_of_a_remote_dataset_keeps_to_the_container_and_is_shared(
 def test_settings_of_a_store_are_not_passed_over_in_silence(numbers: list[str]) -> None:
     with pytest.raises(ferry.InvalidInput, match="belongs to the dataset"):
         ferry.DataLoader(Files(numbers), storage_options={"region": "moon"})
+
+
+def test_a_sampler_may_count_from_the_end_and_is_told_what_there_is_not(
+    numbers: list[str],
+) -> None:
+    loader = ferry.DataLoader(Files(numbers), 2, sampler=[-1, 0, 3, -41, 1, 40, -40, 2])
+    batches = iter(loader)
+    assert next(batches)[:, 0].tolist() == [39, 0]
+    with pytest.raises(IndexError, match="no sample -41 among 40"):
+        next(batches)
+    with pytest.raises(ferry.InvalidInput, match="sample 40 is asked for, and there are 40"):
+        next(batches)
+    assert next(batches)[:, 0].tolist() == [0, 2]

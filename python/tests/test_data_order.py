@@ -417,3 +417,21 @@ def test_ranks_come_from_torch_distributed(monkeypatch: pytest.MonkeyPatch) -> N
     assert seen(ferry.DataLoader(Numbers(9), 2, True, generator=ours)) == seen(
         TorchLoader(Numbers(9), 2, True, generator=theirs)
     )
+
+
+def test_on_several_ranks_whoever_takes_a_loader_apart_finds_an_order_of_manual_seed() -> None:
+    def orders(**options: Any) -> list[list[int]]:
+        found = []
+        for seed in (1, 1, 2):
+            torch.manual_seed(seed)
+            loader = ferry.DataLoader(Numbers(37), 4, True, rank=0, world_size=2, **options)
+            found.append(list(loader.sampler))
+            # The loader's own order is that of DistributedSampler(seed=0), or of the seed.
+            whole = order.shuffled(37, options.get("seed", 0))
+            assert flat(loader) == order.share(whole, 0, 2).tolist()
+        return found
+
+    first, again, other = orders()
+    assert first == again != other
+    first, again, other = orders(seed=3)
+    assert first == again == other

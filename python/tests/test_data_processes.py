@@ -421,3 +421,91 @@ def test_pinning_takes_batches_of_workers_apart(monkeypatch: pytest.MonkeyPatch)
     pinned = pin_memory.pin_memory(answer)  # type: ignore[no-untyped-call]
     assert pinned.batch.data["x"].tolist() == [2]
     assert (pinned.batch.number, pinned.batch.worker) == (3, 2)
+
+
+class Odd(Numbers):
+    """Has a sample that can't be sent to another process."""
+
+    def __init__(self, what: str) -> None:
+        super().__init__(8)
+        self.what = what
+
+    def __getitem__(self, index: int) -> Any:
+        class Local(Exception):
+            pass
+
+        if index == 2 and self.what == "error":
+            raise Local("bad sample")
+        return (lambda: index) if index == 2 and self.what == "sample" else index
+
+    def state_dict(self) -> Any:
+        return (lambda: 1) if self.what == "state" else {}
+
+    def load_state_dict(self, state: Any) -> None:
+        pass
+
+
+@pytest.mark.parametrize(
+    ("what", "told"),
+    [
+        ("error", r"Local: bad sample\s+while getting sample 2"),
+        ("sample", r"can't send this batch.*num_workers=0"),
+        ("state", r"can't send this batch, or the state of the dataset.*num_workers=0"),
+    ],
+)
+def test_what_can_not_be_sent_from_a_worker_is_an_error_and_no_hang(what: str, told: str) -> None:
+    # With a time limit: what broke was that it waited for ever.
+    batches = iter(ferry.DataLoader(Odd(what), 2, num_workers=1, collate_fn=list, timeout=100))
+    if what != "state":
+        assert next(batches) == [0, 1]
+    with pytest.raises(RuntimeError, match=f"(?s){told}"):
+        next(batches)
+    if what != "state":
+        assert next(batches) == [4, 5]
+
+
+def test_persistent_workers_end_with_their_loader_also_after_one_was_killed(
+    tmp_path: Path,
+) -> None:
+    # In a process of its own: torch raises it wherever the main thread is.
+    code = f"""{PREAMBLE}
+import gc, pathlib, signal, time
+sys.path.insert(0, {str(Path(__file__).parent)!r})
+from children import living
+once = pathlib.Path({str(tmp_path / "once")!r})
+once.touch()
+class Dying(Numbers):
+    def __getitem__(self, index):
+        if index == 5 and once.exists():
+            once.unlink()
+            os.kill(os.getpid(), signal.SIGKILL)
+        return index
+gc.disable()
+loader = ferry.DataLoader(Dying(), num_workers=2, persistent_workers=True)
+try:
+    list(loader)
+except RuntimeError:
+    print("error")
+iteration = iter(loader)
+next(iteration)
+print(len(living()))
+del iteration, loader
+until = time.monotonic() + 60
+while living() and time.monotonic() < until:
+    time.sleep(0.01)
+print(len(living()))
+"""
+    done = run(code)
+    assert done.stdout.split() == ["error", "2", "0"], done.stderr
+
+
+@pytest.mark.parametrize("lost", [ConnectionResetError, EOFError, FileNotFoundError])
+def test_a_worker_that_ends_while_its_batch_is_handed_over_is_said_to_have_ended(
+    lost: type[Exception],
+) -> None:
+    from tensorferry._data.processes import _explained
+
+    told = _explained(lost("/tmp/socket"))
+    assert isinstance(told, RuntimeError)
+    assert "DataLoader worker" in str(told)
+    assert "exited unexpectedly" in str(told)

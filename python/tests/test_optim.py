@@ -771,6 +771,9 @@ def test_a_closed_optimizer_lets_go_and_says_so(state: str) -> None:
         optimizer.state_dict,
         lambda: optimizer.load_state_dict(saved),
         lambda: optimizer.step(lambda: 1 / 0),
+        lambda: copy.deepcopy(optimizer),
+        lambda: pickle.dumps(optimizer),
+        lambda: optimizer.add_param_group({"params": [torch.nn.Parameter(torch.ones(1))]}),
     ):
         with pytest.raises(ferry.Closed, match=f"the optimizer is closed; {hint}"):
             use()
@@ -803,3 +806,15 @@ def test_an_optimizer_that_nobody_holds_leaves_no_file_open_and_no_memory(state:
     gc.collect()
     assert [each() for each in kept] == [None] * len(kept)
     assert files_of_state() == []
+
+
+def test_a_process_that_ended_before_its_first_step_is_resumed_from_the_beginning(
+    tmp_path: Path,
+) -> None:
+    mine, others = parameters(), parameters()
+    ferry.optim.AdamW(mine, state=f"ssd:{tmp_path}").close()
+    with ferry.optim.AdamW(mine, state=f"ssd:{tmp_path}", resume=True) as optimizer:
+        assert not optimizer.state[mine[0]]
+        train(optimizer, mine, range(2))
+    train(ferry.optim.AdamW(others), others, range(2))
+    assert all(map(torch.equal, mine, others))

@@ -5,6 +5,9 @@
 from __future__ import annotations
 
 import copy
+import dataclasses
+import gc
+import weakref
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -57,6 +60,58 @@ def report_of(mine: Trained) -> ferry.shadow.Report:
 
 
 # -- models --
+
+
+class Constrained(nn.Linear):
+    """The constraint of EEGNet, as it is published: weights get other memory."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.weight.data = torch.renorm(self.weight.data, p=2, dim=0, maxnorm=0.3)
+        return super().forward(x)
+
+
+class Clipped(nn.Linear):
+    """Some elements are changed in place, past the counter, and in training only."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        if self.training:
+            self.weight.data.clamp_(min=-0.05)
+        return super().forward(x)
+
+
+class Decaying(nn.Linear):
+    """All elements are changed in place after they were used."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y = super().forward(x)
+        torch._foreach_mul_([self.weight.data], 0.99)
+        return y
+
+
+def after_a_check(
+    model: nn.Module, optimizer: torch.optim.Optimizer, batch: Batches, steps: int
+) -> list[float]:
+    """Validates before it trains, as Lightning does."""
+    model.eval()
+    with torch.no_grad():
+        for step in range(3):
+            model(batch(step)[0])
+    model.train()
+    return loop(model, optimizer, batch, steps)
+
+
+@PLACES
+@pytest.mark.parametrize("update", ["arrival", "step"])
+@pytest.mark.parametrize("kind", [Constrained, Clipped, Decaying])
+def test_what_a_forward_does_to_the_data_of_its_parameters_is_not_lost(
+    kind: type[nn.Linear], update: str, gradient: str
+) -> None:
+    def make() -> nn.Module:
+        return nn.Sequential(kind(16, 32), nn.ReLU(), kind(32, 32), nn.Linear(32, 32), kind(32, 4))
+
+    for modes, run in ((["gfgb"], loop), (MIXED, after_a_check)):
+        options: Any = {"update": update, "gradient": gradient, "modes": modes, "run": run}
+        compared(make, vectors, steps=12, **options)
 
 
 @PLACES
@@ -892,3 +947,92 @@ def test_a_view_that_somebody_keeps_has_its_bytes_beyond_the_plan() -> None:
     made = [torch.full_like(view, torch.nan) for view in kept]
     assert all(map(torch.equal, kept, before))
     assert len(made) == 36
+
+
+# -- outputs --
+
+
+@dataclasses.dataclass
+class Output:
+    inner: Any
+    loss: torch.Tensor | None = None
+
+
+class Opaque:
+    def __init__(self, x: torch.Tensor) -> None:
+        self.x = x
+
+
+OUTPUTS: dict[str, tuple[Callable[[torch.Tensor], Any], Callable[[Any], torch.Tensor]]] = {
+    "dataclass": (Output, lambda output: output.inner),
+    "nested": (lambda x: [Output({"x": Output(x)})], lambda output: output[0].inner["x"].inner),
+    "object": (Opaque, lambda output: output.x),
+}
+
+
+@pytest.mark.parametrize("kind", OUTPUTS)
+def test_a_model_is_planned_whatever_holds_the_tensors_that_it_returns(kind: str) -> None:
+    pack, unpack = OUTPUTS[kind]
+
+    class Packing(nn.Sequential):
+        def forward(self, x: torch.Tensor) -> Any:
+            return pack(super().forward(x))
+
+    def unpacking(
+        model: nn.Module, optimizer: torch.optim.Optimizer, batch: Batches, steps: int
+    ) -> list[float]:
+        inner: Any = lambda x: unpack(model(x))  # noqa: E731
+        return loop(inner, optimizer, batch, steps)
+
+    mine = compared(lambda: Packing(*mlp().children()), vectors, run=unpacking, steps=12)
+    assert report_of(mine).stage == "planned"
+
+
+def test_an_output_whose_graph_is_not_found_is_warned_of_when_the_optimizer_steps() -> None:
+    class Hiding(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.weight = nn.Parameter(torch.ones(4))
+
+        def forward(self, x: torch.Tensor) -> Opaque:
+            return Opaque(x * self.weight)
+
+    model = Hiding()
+    optimizer = ours(model)
+    shadow = shadowed()(model, optimizer)
+    shadow(torch.ones(4)).x.sum().backward()
+    with pytest.warns(UserWarning, match=r"no backward.*was seen.*dataclasses"):
+        optimizer.step()
+
+
+def test_a_checkpoint_leaves_nothing_of_an_iteration_to_the_collector() -> None:
+    kept: list[weakref.ref[torch.Tensor]] = []
+    model = nn.Linear(16, 4)
+
+    def once(x: torch.Tensor) -> torch.Tensor:
+        inner = x * 2
+        kept.append(weakref.ref(inner))
+        return model(inner)
+
+    class Checkpointed(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.inner = model
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            found: torch.Tensor = checkpoint(once, x * 1, use_reentrant=False)
+            return found
+
+    whole = Checkpointed()
+    optimizer = ours(whole)
+    shadow = shadowed()(whole, optimizer)
+    gc.collect()
+    gc.disable()
+    try:
+        loop(shadow, optimizer, vectors, 8)
+        live = shadow._runtime.live
+        live.restart()
+        assert live.peak == 0
+        assert [each() for each in kept] == [None] * len(kept)
+    finally:
+        gc.enable()

@@ -134,7 +134,8 @@ def resume(
         if "middle of a step" not in str(error):
             raise
         return None
-    steps = int(optimizer.state[params[0]]["step"])
+    # A parameter has no state before its first step, as with torch.
+    steps = int(optimizer.state[params[0]].get("step", 0))
     with torch.no_grad():
         for target, source in zip(params, after(seed, sizes, dtype, steps), strict=True):
             target.copy_(source)

@@ -106,7 +106,7 @@ class Core:
             self._loader = self._make()
         if self._loader.caches():
             self._loader.foresee(epoch, [order.contiguous().numpy() for order in self._orders])
-        run = CoreRun(self._loader.begin(epoch), epoch, self._options)
+        run = CoreRun(self._loader.begin(epoch), epoch, self._options, len(self._source))
         self._runs.add(run)
         return run
 
@@ -154,8 +154,9 @@ class Core:
 class CoreRun:
     """One epoch."""
 
-    def __init__(self, run: _lib.Run, epoch: int, options: Options) -> None:
+    def __init__(self, run: _lib.Run, epoch: int, options: Options, length: int) -> None:
         self._run, self._epoch, self._options = run, epoch, options
+        self._length = length
         self._number = 0
         self._refused: deque[Exception | None] = deque()
         weakref.finalize(self, run.close)
@@ -164,10 +165,19 @@ class CoreRun:
         """A user's own collate_fn gets samples, so each is a batch of its own for the core."""
         refused = None
         try:
-            self._run.submit(list(indices), _is_apart(self._options))
-        except (TypeError, OverflowError, InvalidInput) as error:
+            try:
+                self._run.submit(list(indices), _is_apart(self._options))
+            except OverflowError:
+                # Some are counted from the end, or are nowhere.
+                self._run.submit(list(map(self._placed, indices)), _is_apart(self._options))
+        except (TypeError, IndexError, InvalidInput) as error:
             refused = error
         self._refused.append(refused)
+
+    def _placed(self, index: int) -> int:
+        if not -self._length <= index < self._length:
+            raise IndexError(f"there is no sample {index} among {self._length}")
+        return index % self._length
 
     def next(self, timeout: float | None) -> Batch:
         """Waits for what becomes of a submission."""

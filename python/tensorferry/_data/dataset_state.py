@@ -36,6 +36,11 @@ def restore(held: Any, saved: Any) -> None:
 def initial(dataset: Any, *, is_iterable: bool) -> Any:
     """The state that a batch would have if nothing of the epoch was read; None if there is none."""
     state = of(dataset)
-    if state is None or not is_iterable:
-        return state
+    return begun(state) if is_iterable else state
+
+
+def begun(state: Any) -> Any:
+    """That of an iterable dataset, from the dataset's own."""
+    if state is None:
+        return None
     return {"count": 0, "ended": False, "dataset": state, "iterator": None}

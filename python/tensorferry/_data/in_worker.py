@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Sequence
+from multiprocessing.reduction import ForkingPickler
 from typing import Any, NamedTuple
 
 import torch.utils.data
@@ -31,11 +32,41 @@ class Task(NamedTuple):
 
 
 class Answer(NamedTuple):
-    """What a worker makes of it."""
+    """What a worker makes of it, as it arrives."""
 
     batch: Batch
     failure: ExceptionWrapper | None
     """What is wrong with the batch, as torch sends it: with the traceback in its text."""
+
+
+class Sent:
+    """An answer on its way. torch's queue would drop what can't be pickled, and its loader would
+    wait for it for ever: so that is told in its place."""
+
+    def __init__(self, answer: Answer) -> None:
+        self._answer = answer
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        try:
+            return ForkingPickler.loads, (bytes(ForkingPickler.dumps(self._answer)),)
+        except Exception as error:
+            return Answer, tuple(_told(self._answer, error))
+
+
+def _told(answer: Answer, error: Exception) -> Answer:
+    """In place of an answer that can't be sent."""
+    batch, failure = answer
+    if failure is None:
+        what = "a worker process can't send this batch, or the state of the dataset after it"
+        why = f"{error}. Return tensors, arrays, numbers and text, or load with num_workers=0"
+        failed = RuntimeError(f"{what}: {why}")
+        failure = ExceptionWrapper((RuntimeError, failed, None))  # type: ignore[no-untyped-call]
+        where = f"in DataLoader worker process {batch.worker}"
+        failure.where = where
+    else:
+        # The text has the name of its class.
+        failure.exc_type = RuntimeError
+    return Answer(Batch(batch.number, None, 0, worker=batch.worker), failure)
 
 
 class Worker:
@@ -57,7 +88,7 @@ class Worker:
         """In the parent, where nothing is read."""
         self._readable = None
 
-    def __getitem__(self, task: Task | None) -> Answer | None:
+    def __getitem__(self, task: Task | None) -> Sent | None:
         """Makes a batch; nothing of nothing, which is asked to give a turn to the next worker."""
         if task is None:
             return None
@@ -70,15 +101,17 @@ class Worker:
         except Exception:
             where = f"in DataLoader worker process {info.id}"
             failure = ExceptionWrapper(where=where)  # type: ignore[no-untyped-call]
-            return Answer(Batch(task.number, None, 0, worker=info.id), failure)
-        return Answer(dataclasses.replace(batch, worker=info.id), None)
+            return Sent(Answer(Batch(task.number, None, 0, worker=info.id), failure))
+        return Sent(Answer(dataclasses.replace(batch, worker=info.id), None))
 
     def _reader_for(self, task: Task, worker: int) -> Reader:
         if self._reader is None or self._run != task.run:
             is_first = self._run is None and bool(self._dataset_states)
             start = self._dataset_states[worker] if is_first else None
-            self._run = task.run
+            self._reader = None
             self._reader = self.readable.open(task.epoch, start)
+            # Not before: a place that could not be gone to is not the beginning.
+            self._run = task.run
         return self._reader
 
 

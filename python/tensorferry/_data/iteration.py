@@ -103,7 +103,7 @@ class Iteration:
                 self._engine.foresee(epoch_order.foreseen())
         run = self._run = self._engine.begin(
             position.start.epoch,
-            seed=position.start.chance,
+            seed=position.start.known_chance,
             base_seed=epoch_order.base_seed,
             resume=position.start.resume(),
         )
@@ -155,6 +155,8 @@ class Iteration:
 
     def _is_for_the_user(self, batch: Batch, number: int) -> bool:
         self._meter.took(batch)
+        if batch.ended:
+            self._position.exhausted(batch)
         if batch.error is not None or batch.samples == 0:
             self._position.dropped(number)
             return False

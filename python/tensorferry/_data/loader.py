@@ -83,7 +83,8 @@ class DataLoader(torch.utils.data.DataLoader[_T_co]):
     remains of the epoch is divided anew, each sample coming once; where some ranks would then get
     one batch more than others, these get one sample again. A dataset, or the iterator of an
     ``IterableDataset``, that has ``state_dict`` and ``load_state_dict`` is asked for its place in
-    each worker and brought back to it; other iterables are read again up to where they were.
+    each worker and brought back to it; other iterables are read again up to where they were,
+    and refused if they do not repeat themselves.
 
     ``timeout`` bounds the wait for a batch, in seconds. ``transform``, ``cache_limit``,
     ``cache_policy``, ``cache``, ``cache_dir``, ``cache_dir_limit``, ``threads``,
@@ -156,8 +157,8 @@ class DataLoader(torch.utils.data.DataLoader[_T_co]):
         self._samplers = (sampler, batch_sampler)
         self._shuffles = bool(shuffle)
         self._workers_given = num_workers is not None
-        if shuffle and generator is None and self._seed is not None:
-            given.shuffle, given.sampler = None, SeededSampler(dataset, self._seed)
+        if shuffle and generator is None and seed is not None:
+            given.shuffle, given.sampler = None, SeededSampler(dataset, seed)
         super().__init__(**given.for_torch())
         self._begin_life()
 
@@ -234,7 +235,9 @@ class DataLoader(torch.utils.data.DataLoader[_T_co]):
         if self._is_stale:
             self._make()
         self._settle()
-        start = self._loaded or self._between(self._epoch)
+        start = self._loaded or self._go_on()
+        if start.chance is None:
+            start = replace(start, seed=self._seed, chance=self._chance)
         self._show_epoch(start.epoch)
         epoch_order = self._order.begin(start.epoch, self._seed, self._loaded)
         self._position = Position(start, epoch_order, self._initial_states())
@@ -279,6 +282,8 @@ class DataLoader(torch.utils.data.DataLoader[_T_co]):
         state = State.of(state_dict)
         state.check_fits(replace(self._between(0), seed=self.seed))
         state.check_workers(self._workers)
+        if state.chance is None and not choice.has_engine(self.dataset):
+            raise InvalidInput("this is no state of a DataLoader: its chance is missing")
         if state.generator is not None:
             rng.check(state.generator)
         elif state.order == "generator":
@@ -288,6 +293,9 @@ class DataLoader(torch.utils.data.DataLoader[_T_co]):
         if self.seed is None and choice.has_engine(self.dataset):
             self._seed, self._chance = state.seed, state.chance
         self._loaded = state
+        if self.persistent_workers and not self._are_threads:
+            # Processes that have read of the dataset can't read again what they have read.
+            self._is_stale = True
         self._epoch = state.epoch
         self._position = None
 
@@ -348,6 +356,14 @@ class DataLoader(torch.utils.data.DataLoader[_T_co]):
             between, generator=facts.generator, sampler=facts.sampler, places=self._initial_states()
         )
 
+    def _go_on(self) -> State:
+        """The next epoch. Where the last one was given up, workers have read ahead of what was
+        yielded, and datasets that keep a place are brought back to that."""
+        between = self._between(self._epoch)
+        if self.persistent_workers and self._position is not None and not self._position.ended:
+            return replace(between, places=self._initial_states())
+        return between
+
     def _between(self, epoch: int) -> State:
         """The beginning of an epoch."""
         kind = self._order.kind
@@ -355,7 +371,7 @@ class DataLoader(torch.utils.data.DataLoader[_T_co]):
             order=kind,
             length=None if kind == "iterable" else choice.length_of(self.dataset),
             seed=self._seed,
-            chance=self._chance or 0,
+            chance=self._chance,
             shuffle=self._shuffles,
             world_size=self._share[1],
             batch_size=self.batch_size,
@@ -363,13 +379,15 @@ class DataLoader(torch.utils.data.DataLoader[_T_co]):
         )
 
     def _initial_states(self) -> list[Any]:
-        """The dataset's states in workers that have not begun: in the one that is the calling
-        thread, whose dataset goes on from epoch to epoch. Processes begin with copies."""
-        if self.num_workers > 0 or choice.has_engine(self.dataset):
-            return [None] * self._workers
-        return [
-            dataset_state.initial(self.dataset, is_iterable=arguments.is_unindexed(self.dataset))
-        ]
+        """The dataset's states where an epoch begins. In this process, and in workers that persist,
+        it goes on from epoch to epoch; other processes begin with copies."""
+        is_iterable = arguments.is_unindexed(self.dataset)
+        is_here = self.num_workers == 0 or (self._are_threads and is_iterable)
+        if is_here and not choice.has_engine(self.dataset):
+            return [dataset_state.initial(self.dataset, is_iterable=is_iterable)]
+        if self.persistent_workers and self._position is not None:
+            return self._position.afterwards(is_iterable=is_iterable)
+        return [None] * self._workers
 
     def _show_epoch(self, epoch: int) -> None:
         if isinstance(self.sampler, SeededSampler):

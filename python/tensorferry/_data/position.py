@@ -11,6 +11,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
+from tensorferry._data import dataset_state
 from tensorferry._data.engine import Batch
 from tensorferry._data.epoch_order import EpochOrder
 from tensorferry._data.state import State
@@ -23,6 +24,8 @@ class Position:
         self.start = start
         self.epoch_order = epoch_order
         self._dataset_states: list[Any] = list(start.places or initial)
+        self._at_the_end: dict[int, Any] = {}
+        """Of datasets whose data is over, ready for another epoch."""
         self.passed = start.batches
         """All batches before this one are done with."""
         self.ended = False
@@ -37,6 +40,17 @@ class Position:
     def dropped(self, number: int) -> None:
         """A batch failed, or there is none."""
         self._unyielded.append(number)
+
+    def exhausted(self, batch: Batch) -> None:
+        """The data of a worker is over."""
+        self._at_the_end[batch.worker] = batch.dataset_state
+
+    def afterwards(self, *, is_iterable: bool) -> list[Any]:
+        """The states of datasets that go on from here with another epoch, by worker."""
+        states = self._dataset_states
+        if is_iterable:
+            states = [each and dataset_state.begun(each["dataset"]) for each in states]
+        return [self._at_the_end.get(worker, each) for worker, each in enumerate(states)]
 
     def yielded(self, number: int, batch: Batch) -> None:
         """A batch went to the user."""

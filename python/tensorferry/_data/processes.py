@@ -101,13 +101,13 @@ class ProcessRun:
 
     def next(self, timeout: float | None) -> Batch:
         """Waits for a batch."""
+        if len(self._ended) == self._options.num_workers:
+            raise StopIteration
         answer = self._answer()
         batch, failure = answer.batch, answer.failure
         del self._waiting[batch.number]
         if batch.ended:
             self._ended.add(batch.worker)
-            if len(self._ended) == self._options.num_workers:
-                raise StopIteration
         return batch if failure is None else replace(batch, error=_raised(failure))
 
     def close(self) -> None:
@@ -152,7 +152,7 @@ class Workers:
         self.serves: weakref.ref[ProcessRun] | None = None
         self._held = _Held()
         self._feed = _Feed()
-        self._failure: Exception | None = None
+        self._failure: str | None = None
         self._worker = Worker(readable, dataset_states)
         self._set_up = SetUp(base_seed, options.worker_init_fn)
         self._loader: _Loader | None = _Loader(
@@ -196,15 +196,22 @@ class Workers:
     def answer(self) -> Any:
         """The next that one of them made, or LATE. What is raised is the end of them all: one was
         killed, or could not be set up."""
-        if self._failure is None:
-            try:
-                return next(self._held.iterator)
-            except Exception as error:
-                if str(error).startswith("DataLoader timed out"):
-                    return LATE
-                self._failure = _without_frames(_explained(error))
-                self.stop()
-        raise self._failure
+        if self._failure is not None:
+            raise RuntimeError(self._failure)
+        try:
+            return next(self._held.iterator)
+        except Exception as error:
+            if str(error).startswith("DataLoader timed out"):
+                return LATE
+            failure = _without_frames(_explained(error))
+        self._failure = str(failure)
+        self.stop()
+        try:
+            raise failure
+        finally:
+            # It refers to all frames that it goes through. Kept here, it would make a cycle of this
+            # and of everybody in them, also of workers that were begun after these.
+            del failure
 
     def stop(self) -> None:
         """Ends the processes."""
@@ -282,8 +289,10 @@ def _raised(failure: ExceptionWrapper) -> BaseException:
 
 
 def _explained(error: Exception) -> Exception:
-    """A batch whose worker died while it was handed over is a lost connection to torch."""
-    if not isinstance(error, ConnectionError | EOFError) or "DataLoader worker" in str(error):
+    """A batch whose worker died while it was handed over is a lost connection to torch, or memory
+    that is not there any more."""
+    lost = ConnectionError | EOFError | FileNotFoundError
+    if not isinstance(error, lost) or "DataLoader worker" in str(error):
         return error
     return RuntimeError(f"a DataLoader worker (pid unknown) exited unexpectedly: {error!r}")
 

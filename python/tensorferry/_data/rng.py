@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import random
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from tensorferry._errors import InvalidInput
 
 if TYPE_CHECKING:
+    import numpy as np
     import torch
 
 
@@ -53,6 +55,51 @@ def copy_of(generator: torch.Generator) -> torch.Generator:
     copy = torch.Generator(device=generator.device)
     copy.set_state(generator.get_state())
     return copy
+
+
+def globals_now() -> dict[str, Any]:
+    """The states of all global generators that a dataset may draw from, as plain data."""
+    import numpy as np
+    import torch
+
+    version, (*words, at), gauss = random.getstate()
+    _, numpys, *more = np.random.get_state(legacy=True)
+    return {
+        "torch": text_of(torch.default_generator),
+        "random": [version, np.array(words, np.uint32).tobytes().hex(), at, gauss],
+        "numpy": [np.asarray(numpys).tobytes().hex(), *map(float, more)],
+    }
+
+
+def restore_globals(saved: Mapping[str, Any]) -> None:
+    """Brings them back."""
+    import numpy as np
+    import torch
+
+    try:
+        version, words, at, gauss = saved["random"]
+        numpys, *more = saved["numpy"]
+        random.setstate((version, (*_words(words).tolist(), at), gauss))
+        np.random.set_state(("MT19937", _words(numpys), int(more[0]), int(more[1]), more[2]))
+        restore(torch.default_generator, saved["torch"])
+    except (KeyError, IndexError, ValueError, TypeError) as error:
+        raise InvalidInput(f"the generators' states can't be restored: {error}") from error
+
+
+def _words(text: str) -> np.ndarray[Any, np.dtype[np.uint32]]:
+    import numpy as np
+
+    return np.frombuffer(bytes.fromhex(text), np.uint32)
+
+
+@contextmanager
+def globals_kept() -> Iterator[None]:
+    """The global generators as they are now again afterwards."""
+    present = globals_now()
+    try:
+        yield
+    finally:
+        restore_globals(present)
 
 
 @contextmanager

@@ -28,8 +28,8 @@ class State:
     length: int | None
     seed: int | None
     """From which the orders of all epochs follow; None where torch's generators say them."""
-    chance: int
-    """From which transforms of our datasets, and substitutes, follow."""
+    chance: int | None
+    """From which transforms of our datasets, and substitutes, follow; None before it is drawn."""
     shuffle: bool
     world_size: int
     batch_size: int | None
@@ -87,6 +87,12 @@ class State:
             base = min(self.length, base)
         return replace(self, base=base, batches=0, world_size=world_size, batch_size=batch_size)
 
+    @property
+    def known_chance(self) -> int:
+        """Once it is drawn."""
+        assert self.chance is not None
+        return self.chance
+
     def resume(self) -> Resume:
         """For the engine."""
         if all(each is None for each in self.places):
@@ -122,10 +128,12 @@ def _are_alike(name: str, saved: Any, present: Any) -> bool:
 
 
 def _judge(state: State) -> None:
-    for name in ("epoch", "base", "batches", "world_size", "chance"):
+    for name in ("epoch", "base", "batches", "world_size"):
         value = getattr(state, name)
-        if type(value) is not int or (value < 0 and name != "chance"):
+        if type(value) is not int or value < 0:
             raise _strange(f"{name} is {value!r}")
+    if type(state.chance) is not int and (state.chance is not None or state.base_seed is not None):
+        raise _strange(f"chance is {state.chance!r}")
     for name in ("length", "batch_size", "base_seed", "seed", "drawn"):
         if type(getattr(state, name)) not in (int, type(None)):
             raise _strange(f"{name} is {getattr(state, name)!r}")

@@ -1,8 +1,9 @@
 """Reading an ``IterableDataset``, whose items come one after the other.
 
 To go on in mid-epoch, a dataset or its iterator that knows its place is asked for it after every
-batch and brought back to it, as torchdata's ``StatefulDataLoader`` does. Of any other, the items
-that were read already are passed over; where that can't be right, it is refused.
+batch and brought back to it, as torchdata's ``StatefulDataLoader`` does. Any other is read again
+from the beginning, with the global generators as they were then, and the items that were read
+already are passed over: they must be the same, which a checksum of them tells.
 
 Bad samples: one that is skipped is named by its place among all items. A generator is over once it
 has raised, which must not look like the end of the data: if nothing follows an error, the error is
@@ -11,13 +12,16 @@ raised after all. There is nothing to substitute.
 
 from __future__ import annotations
 
+import contextlib
 import time
 import weakref
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tensorferry._data import dataset_state
+from torch.utils.data import get_worker_info
+
+from tensorferry._data import checksum, dataset_state, rng
 from tensorferry._data.bad import BadSample
 from tensorferry._data.engine import Batch, OnError
 from tensorferry._data.fetch import Abandoned
@@ -52,11 +56,20 @@ class Source:
 class Stream:
     """The dataset while it is read, by one thread at a time."""
 
-    def __init__(self, source: Source, epoch: int, start: Any = None) -> None:
+    def __init__(
+        self, source: Source, epoch: int, start: Any = None, *, draws_alone: bool = True
+    ) -> None:
+        """``draws_alone`` says that nobody draws from the global generators during a read."""
         self._source = source
         self._epoch = epoch
         self._start = start
+        self._draws_alone = draws_alone
         self._items: Iterator[Any] | None = None
+        self._tells = False
+        """Whether the dataset or the iterator says where it is."""
+        self._checksum = 0
+        self._generators: dict[str, Any] | None = None
+        """The global ones, as they were when the iterator was made."""
         self._count = 0
         self._ended = False
 
@@ -64,17 +77,45 @@ class Stream:
         """Asks the dataset for its iterator, and goes to where it was."""
         if self._items is not None:
             return
-        dataset, start = self._source.dataset, self._start
+        start = self._start
+        try:
+            if start is None:
+                self._begin()
+            elif start["dataset"] is start["iterator"] is None:
+                self._replay(start)
+            else:
+                dataset_state.restore(self._source.dataset, start["dataset"])
+                self._begin()
+                dataset_state.restore(self._items, start["iterator"])
+        except BaseException:
+            self._items = None  # It is nowhere, and nothing must be read of it.
+            raise
         if start is not None:
-            dataset_state.restore(dataset, start["dataset"])
-        items = iter(dataset)
-        self._items = items
-        if start is not None:
-            dataset_state.restore(items, start["iterator"])
-            if start["dataset"] is start["iterator"] is None:
-                self._pass_over(start["count"], _was_read_here(dataset) and items is dataset)
             self._count, self._ended = start["count"], start["ended"]
-        _note_read(dataset)
+        _note_read(self._source.dataset)
+
+    def _begin(self) -> None:
+        dataset = self._source.dataset
+        if self._draws_alone:
+            self._generators = rng.globals_now()
+        self._items = iter(dataset)
+        self._tells = any(map(dataset_state.is_stateful, (dataset, self._items)))
+
+    def _replay(self, start: Mapping[str, Any]) -> None:
+        """From the beginning to the place. A worker goes on with its generators as they are then,
+        the calling thread has them for itself again."""
+        saved = start.get("generators") if self._draws_alone else None
+        is_used = _was_read_here(self._source.dataset)
+        with contextlib.ExitStack() as kept:
+            if saved is not None:
+                if get_worker_info() is None:
+                    kept.enter_context(rng.globals_kept())
+                rng.restore_globals(saved)
+            self._begin()
+            self._pass_over(start["count"], is_used and self._items is self._source.dataset)
+        if start.get("checksum") not in (None, self._checksum):
+            what = f"the state is {start['count']} items into the dataset, and read again it"
+            raise InvalidInput(f"{what} gives others than before: {_STATE}")
 
     def read(
         self, number: int, indices: Sequence[Any], is_given_up: Callable[[], bool] = lambda: False
@@ -86,7 +127,8 @@ class Stream:
             self.open()
             items = self._read(size, bad, is_given_up)
             if self._ended and (not items or (self._source.drop_last and len(items) < size)):
-                return Batch(number, None, 0, bad=bad, ended=True)
+                after = dataset_state.initial(self._source.dataset, is_iterable=True)
+                return Batch(number, None, 0, bad=bad, ended=True, dataset_state=after)
             data = self._source.collate(items if self._source.batched else items[0])
             collated = time.perf_counter()
             if self._source.pin is not None:
@@ -113,6 +155,8 @@ class Stream:
             "ended": self._ended,
             "dataset": None if items is dataset else dataset_state.of(dataset),
             "iterator": dataset_state.of(items),
+            "checksum": None if self._tells else self._checksum,
+            "generators": None if self._tells else self._generators,
         }
 
     def _pass_over(self, count: int, is_used: bool) -> None:
@@ -155,6 +199,8 @@ class Stream:
                 self._count += 1
                 continue
             self._count += 1
+            if not self._tells:
+                self._checksum = checksum.of(item, self._checksum)
             return item
         assert failure is not None
         raise failure

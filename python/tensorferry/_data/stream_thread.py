@@ -26,7 +26,7 @@ class StreamEngine:
         """Starts an epoch."""
         if self._closed:
             raise Closed("this DataLoader is closed")
-        stream = Stream(self._source, epoch, resume.dataset_state_of(0))
+        stream = Stream(self._source, epoch, resume.dataset_state_of(0), draws_alone=False)
         return StreamRun(stream, start_pool(self._options, 1, self._source.dataset, base_seed))
 
     def stats(self) -> EngineStats:

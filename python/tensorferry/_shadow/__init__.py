@@ -16,6 +16,7 @@ host memory of parameters and gradients      ``host_memory.py``
 who moves as a whole                         ``layers.py``
 which layer owns what, and where it is       ``placement.py``
 layers that forward is in                    ``forward_stack.py``
+parameters that a forward writes to          ``writes.py``
 what autograd saves                          ``saved.py``
 where backward is                            ``backward.py``
 gradients on their way                       ``gradients.py``

@@ -26,17 +26,21 @@ class ActiveLayer:
             slot.point(at_host if slot.is_rewritten else at_plan)
 
     def restore(self) -> None:
-        """Points the parameters back; what forward has written to a copy is not lost."""
+        """Points the parameters back; what forward has written to a copy, or put in
+        its place, is not lost."""
         known = zip(self.layer.slots, self._before, self._versions, strict=True)
         for slot, before, version in known:
-            if slot.parameter._version == version:
+            if slot.is_elsewhere():
+                slot.adopt()
+                slot.is_rewritten = True
+            elif slot.parameter._version == version:
                 slot.point(before)
-                continue
-            if slot.now is not slot.host:
-                with torch.no_grad():
-                    slot.host.copy_(slot.now)
-            slot.is_rewritten = True
-            slot.point(slot.host)
+            else:
+                if slot.now is not slot.host:
+                    with torch.no_grad():
+                        slot.host.copy_(slot.now)
+                slot.is_rewritten = True
+                slot.point(slot.host)
 
 
 class ForwardStack:

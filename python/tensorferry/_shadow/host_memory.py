@@ -33,6 +33,8 @@ class Slot:
         """What the parameter points to."""
         self.is_rewritten = False
         """Forward has written to it: copies on the device may be older than this."""
+        self.is_written = False
+        """Every forward may write to it."""
         self.gradient_buffer: torch.Tensor | None = None
         """Where its gradient arrives."""
         self.gradient_slice: Slice = (memory, 0, 0)
@@ -58,6 +60,12 @@ class Slot:
     def is_in_place(self) -> bool:
         """Whether the parameter is where it was put."""
         return self.parameter.data_ptr() == self.host.data_ptr()
+
+    def is_elsewhere(self) -> bool:
+        """Whether somebody has put other memory in the place of that which it was pointed to."""
+        given, now = self.parameter, self.now
+        is_here = given.data_ptr() == now.data_ptr() and given.shape == now.shape
+        return not (is_here and given.stride() == now.stride())
 
     def adopt(self) -> None:
         """Takes over what somebody has put in the parameter's place."""

@@ -8,9 +8,11 @@ trains.
 from __future__ import annotations
 
 import threading
+import warnings
 import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import fields, is_dataclass
 from functools import partial
 from typing import Any
 
@@ -32,6 +34,15 @@ from tensorferry._shadow.placement import Placement
 from tensorferry._shadow.saved import Hooks, LiveBytes, ParameterView
 from tensorferry._shadow.stages import Planning, ShadowOptions, Stages
 from tensorferry._shadow.updates import Updates
+
+DEPTH_MAX = 8
+"""Of dataclasses, one within another."""
+
+UNSEEN = (
+    "the optimizer steps, but no backward of the wrapped model was seen, so nothing is planned and "
+    "no budget holds: no tensor with a graph was found in what forward returns, or layers in it. "
+    "Return tensors, or tuples, lists, dicts or dataclasses of them"
+)
 
 
 class Graph:
@@ -72,6 +83,10 @@ class Runtime:
         self._thread = threading.get_ident()
         """That trains."""
         self._graph: weakref.ref[Graph] | None = None
+        self._latest: torch.autograd.graph.Node | None = None
+        """Of the graph that a forward has made so far."""
+        self._is_unseen = False
+        """A forward has returned nothing by which its graph is known."""
         self._seen = (0, torch.empty(0, dtype=torch.int32))
         """Counters of changes and samples of all parameters when the iteration began."""
 
@@ -90,7 +105,8 @@ class Runtime:
         self._thread = threading.get_ident()
         hooks = Hooks(self)
         try:
-            yield
+            with self.stages.watch():
+                yield
         except BaseException:
             # What has failed is raised, not what follows from it.
             with suppress(Error):
@@ -106,13 +122,15 @@ class Runtime:
         """Its output is known: the iteration goes on if that has a graph."""
         if self._inside or current_task() >= 0:
             return
-        nodes = _nodes(output)
+        latest, self._latest = self._latest, None
+        nodes = _nodes(output) or [each for each in [latest] if each is not None]
         if nodes:
             graph = Graph()
             self._graph = weakref.ref(graph)
             for node in nodes:
                 node.register_prehook(partial(self._mark, None, graph))
         elif self._graph is None or self._graph() is None:
+            self._is_unseen |= torch.is_grad_enabled()
             self._end()
 
     def check_room(self) -> None:
@@ -129,6 +147,7 @@ class Runtime:
     def _begin(self) -> None:
         if self.backward.runs:
             self._abandon_backward()
+        self._latest = None
         was_away = self._host_memory.take_back()
         alive = self._graph is not None and self._graph() is not None
         seen = self._host_memory.versions(), self._host_memory.sampled()
@@ -143,7 +162,7 @@ class Runtime:
         if in_ddp:
             self._refuse_ddp()
         for slot in self._host_memory.slots:
-            slot.is_rewritten = False
+            slot.is_rewritten = slot.is_written
         self._seen = seen
         self._active = True
         self.clock.begin()
@@ -213,8 +232,13 @@ class Runtime:
 
     def _after_module(self, module: nn.Module, _: Any, output: Any) -> None:
         layer = self._stack.leave(module, self.placement)
+        if layer is None and self.placement.layers:
+            return
+        nodes = _nodes(output)
+        if nodes and self._inside and current_task() < 0:
+            self._latest = nodes[-1]
         if layer is not None:
-            for node in _nodes(output):
+            for node in nodes:
                 node.register_prehook(partial(self._mark, layer, None))
             if current_task() >= 0:
                 # A checkpoint computes it once more, and keeps what forward did not.
@@ -268,6 +292,7 @@ class Runtime:
         was_active = self._active
         self._end()
         if was_active:
+            self._is_unseen = False
             self.iterations += 1
             self.stages.iterated(self.clock.times)
         self.updates.backward_ended()
@@ -304,6 +329,9 @@ class Runtime:
         if self._active:
             self._end()
         self.clock.stepped(seconds)
+        if self._is_unseen and self.iterations == 0 and not self._is_over:
+            self._is_unseen = False
+            warnings.warn(UNSEEN, UserWarning, stacklevel=2)
         if self._is_over:
             self._end_hooks()
 
@@ -363,8 +391,17 @@ def _nodes(output: Any) -> list[torch.autograd.graph.Node]:
     """The nodes of the graph that made what a module returned."""
     if isinstance(output, torch.Tensor):
         return [] if output.grad_fn is None else [output.grad_fn]
-    tensors = (leaf for leaf in tree_leaves(output) if isinstance(leaf, torch.Tensor))
-    return list(dict.fromkeys(leaf.grad_fn for leaf in tensors if leaf.grad_fn is not None))
+    found = (each.grad_fn for each in _tensors(output, DEPTH_MAX))
+    return list(dict.fromkeys(each for each in found if each is not None))
+
+
+def _tensors(output: Any, depth: int) -> Iterator[torch.Tensor]:
+    for leaf in tree_leaves(output):
+        if isinstance(leaf, torch.Tensor):
+            yield leaf
+        elif depth and is_dataclass(leaf) and not isinstance(leaf, type):
+            for each in fields(leaf):
+                yield from _tensors(getattr(leaf, each.name, None), depth - 1)
 
 
 def _is_in_ddp() -> bool:

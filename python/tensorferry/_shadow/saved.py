@@ -137,12 +137,16 @@ class Hooks:
     def __init__(self, finder: Finder) -> None:
         self._finder = finder
         self._beneath: tuple[Pack, Unpack] | None = top_hooks()
-        self._hooks = torch.autograd.graph.saved_tensors_hooks(self.pack, self.unpack)
-        self._hooks.__enter__()
+        hooks = torch.autograd.graph.saved_tensors_hooks(self.pack, self.unpack)
+        self._hooks: torch.autograd.graph.saved_tensors_hooks | None = hooks
+        hooks.__enter__()
 
     def remove(self) -> None:
-        """They must be the last that were put up."""
-        self._hooks.__exit__(None, None, None)
+        """They must be the last that were put up. The graph holds them on; what is beneath may hold
+        all that a forward was given, and goes when the graph does, without the collector."""
+        hooks, self._hooks, self._beneath = self._hooks, None, None
+        assert hooks is not None
+        hooks.__exit__(None, None, None)
 
     def pack(
         self, tensor: torch.Tensor

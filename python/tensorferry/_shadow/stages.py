@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import json
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from statistics import median
 
 from torch import nn
 
 from tensorferry import _lib
-from tensorferry._errors import Error, OutOfMemory
+from tensorferry._errors import Error, InvalidInput, OutOfMemory
 from tensorferry._shadow.clock import Times
 from tensorferry._shadow.host_memory import HostMemory
 from tensorferry._shadow.layers import layers_of
@@ -20,6 +21,7 @@ from tensorferry._shadow.profile import Machine, gradient_bytes, profile_of, sha
 from tensorferry._shadow.report import size
 from tensorferry._shadow.saved import LiveBytes
 from tensorferry._shadow.updates import Update, Updates
+from tensorferry._shadow.writes import Writes
 
 REPLAN_AFTER = 3
 """Planned iterations, after which their seconds replace the profiled ones."""
@@ -79,6 +81,8 @@ class Stages:
         self._options = options
         self._planning = planning or self._plan_by_core
         self._called: dict[nn.Module, None] = {}
+        self._watched: set[tuple[int, bool]] = set()
+        """Forwards that were, by the modules that had been called, and whether in training."""
         self._machine: Machine | None = None
         self.live = LiveBytes()
         """What autograd keeps on the device."""
@@ -116,6 +120,17 @@ class Stages:
         if module not in self._called:
             self._called[module] = None
             self._is_stale = True
+
+    @contextmanager
+    def watch(self) -> Iterator[None]:
+        """Around a forward: before there is a plan, sees which parameters it writes to."""
+        forward = len(self._called), self._module.training
+        if self.placement.plan is not None or forward in self._watched:
+            yield
+            return
+        with Writes(self._host_memory.slots):
+            yield
+        self._watched.add((len(self._called), self._module.training))
 
     def iterated(self, times: Times) -> None:
         """An iteration has come to the end of its backward."""
@@ -194,10 +209,18 @@ class Stages:
         self._shown_bytes = 0
 
     def _plan_by_core(self, profile: str) -> str:
-        reserve = self._options.gradient_reserve
+        reserve, total = self._options.gradient_reserve, gradient_bytes(profile)
         if isinstance(reserve, float):
-            reserve = round(reserve * gradient_bytes(profile))
-        return self._engine.plan(profile, reserve, self._options.planner)
+            reserve = round(reserve * total)
+        try:
+            return self._engine.plan(profile, reserve, self._options.planner)
+        except InvalidInput as error:
+            if self._options.planner == "exact" or not 0 < reserve < total:
+                raise
+            raise InvalidInput(
+                f"{error}. Which gradients stay follows from what is measured, so another run may "
+                f"need up to {size(reserve)} more"
+            ) from None
 
     def _update_seconds(self) -> dict[int, float]:
         """By layer, beside backward; those in ``step()`` come on top of any plan."""

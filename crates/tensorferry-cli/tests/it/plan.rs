@@ -63,15 +63,19 @@ fn a_plan_says_why_and_stands_beside_copying_everything() {
 
 #[test]
 fn less_reserve_leaves_fewer_gradients_on_the_device() {
-    let ended = plan(&profile(), &["--budget", "30MB", "--gradient-reserve", "0.3", "--json"]);
-    assert_eq!((ended.code, ended.stderr.as_str()), (Some(0), ""));
-    let report: Value = serde_json::from_str(&ended.stdout).unwrap();
-    let choices = report["plan"]["choices"].as_array().unwrap();
-    let gradients: Vec<_> = choices.iter().map(|choice| choice["gradient"].as_str()).collect();
-    assert_eq!(gradients, [Some("host"), Some("host"), Some("device"), Some("device")]);
-    assert_eq!(report["plan"]["gap_seconds"], 0.0);
-    assert_eq!(report["timeline"]["spans"][0]["doing"]["forward"], 0);
-    assert!(report["all_copied"]["predicted"]["seconds"].as_f64().is_some());
+    // A share, and bytes.
+    for reserve in ["0.3", "4200kB"] {
+        let more = ["--budget", "30MB", "--gradient-reserve", reserve, "--json"];
+        let ended = plan(&profile(), &more);
+        assert_eq!((ended.code, ended.stderr.as_str()), (Some(0), ""));
+        let report: Value = serde_json::from_str(&ended.stdout).unwrap();
+        let choices = report["plan"]["choices"].as_array().unwrap();
+        let gradients: Vec<_> = choices.iter().map(|choice| choice["gradient"].as_str()).collect();
+        assert_eq!(gradients, [Some("host"), Some("host"), Some("device"), Some("device")]);
+        assert_eq!(report["plan"]["gap_seconds"], 0.0);
+        assert_eq!(report["timeline"]["spans"][0]["doing"]["forward"], 0);
+        assert!(report["all_copied"]["predicted"]["seconds"].as_f64().is_some());
+    }
 }
 
 #[test]

@@ -6,6 +6,7 @@ mod report;
 mod timing;
 
 use std::path::PathBuf;
+use std::str::FromStr;
 
 use tensorferry::plan::parameters::{Planner, Profile};
 use tensorferry::{Error, Result, Size};
@@ -38,9 +39,9 @@ pub(crate) struct Args {
     /// Device memory; a modelled machine has its own
     #[arg(long, value_name = "SIZE", required_unless_present_any = ["model", "random", "figures"])]
     budget: Option<Size>,
-    /// The share of all gradients that may be on the device
-    #[arg(long, value_name = "SHARE", default_value_t = 1.0)]
-    gradient_reserve: f64,
+    /// The share of all gradients that may be on the device, or bytes: 0.5, 512MiB
+    #[arg(long, value_name = "SHARE", default_value = "1.0")]
+    gradient_reserve: Reserve,
     /// exact (the shortest iteration found, and how far it may be from the best), paper (MemFerry's algorithm) or copy (ZeRO-Offload's schedule)
     #[arg(long, default_value = "exact")]
     planner: Planner,
@@ -88,12 +89,30 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         Some(file) => error.with("file", file.display()),
         None => error,
     };
-    let reserve = profile.reserve(args.gradient_reserve)?;
+    let reserve = match args.gradient_reserve {
+        Reserve::Share(share) => profile.reserve(share)?,
+        Reserve::Bytes(Size(bytes)) => bytes,
+    };
     let report = Report::new(&profile, budget.0, reserve, args.planner).map_err(of_file)?;
     if let Some(figure) = &args.plot {
         output::write_figure(figure, &chart::chart(&profile, &report).draw())?;
     }
     output::show(&report, args.json)
+}
+
+/// Room for gradients on the device. A number is a share, a number with a unit is bytes.
+#[derive(Debug, Clone, Copy)]
+enum Reserve {
+    Share(f64),
+    Bytes(Size),
+}
+
+impl FromStr for Reserve {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self> {
+        text.parse().map(Self::Share).or_else(|_| text.parse().map(Self::Bytes))
+    }
 }
 
 fn model_one(args: &Args, model: &str, on: &str) -> Result<(Profile, Option<Size>)> {
