@@ -12,7 +12,7 @@ import threading
 import time
 import wave
 import zipfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -177,9 +177,9 @@ def test_tar_shards_give_pictures_and_classes(tmp_path: Path) -> None:
 
 
 def test_shards_that_are_open_here_are_read_in_a_forked_child_too(tmp_path: Path) -> None:
-    dataset = TarShards(shards(tmp_path, 5))
+    dataset: Any = TarShards(shards(tmp_path, 5))
     expected, _ = dataset[3]
-    loader = torch.utils.data.DataLoader(
+    loader: Iterable[Any] = torch.utils.data.DataLoader(
         dataset, batch_size=None, num_workers=2, multiprocessing_context="fork"
     )
     samples = list(loader)

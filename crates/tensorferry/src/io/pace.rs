@@ -156,7 +156,7 @@ mod tests {
                 let landing = self.under_way.front().map(|(at, _)| *at);
                 let due = pause.map(|pause| self.now + pause);
                 let next = landing.into_iter().chain(due).min().unwrap().max(self.now);
-                self.waited += (next - self.now).mul_f64(self.taken);
+                self.waited += next.saturating_sub(self.now).mul_f64(self.taken);
                 self.now = next;
                 while let Some((_, bytes)) = self.under_way.pop_front_if(|(at, _)| *at <= self.now)
                 {
