@@ -82,11 +82,9 @@ fn a_header_says_how_large_a_picture_is_and_too_large_ones_are_refused_by_it() {
         // All but the end, by which a JPEG file is known to be whole.
         let (from, to) = (bytes.len() * 3 / 4, bytes.len() - 2);
         bytes[from..to].fill(0);
-        let sides = if name.starts_with("turned-") && name.as_str() >= "turned-5" {
-            Size::new(47, 61)
-        } else {
-            Size::new(61, 47)
-        };
+        let lies = ["exif-6", "turned-5", "turned-6", "turned-7", "turned-8"];
+        let lies = lies.iter().any(|start| name.starts_with(start));
+        let sides = if lies { Size::new(47, 61) } else { Size::new(61, 47) };
         assert_eq!(open(&bytes, &decode, &mut decoder).unwrap().size(), sides, "{name}");
         let small = Decode { max_pixels: 61 * 47 - 1, ..decode };
         let refused = open(&bytes, &small, &mut decoder).err().unwrap();
