@@ -12,6 +12,7 @@
 //!
 //! | path | cases | judges | replays and comparisons |
 //! |---|---|---|---|
+//! | [`checkpoint`] | made-up traces, in its tests | what to expect of each tool, known beforehand | all ways to choose, over a recorded trace |
 //! | [`data`] | | [`exhaustive`](data::threads::exhaustive) splits of threads | the caches of a cluster ([`eviction`](data::eviction)), a loader as arithmetic ([`pipeline`](data::threads::pipeline)) |
 //! | [`activations`] | [`cases`](activations::cases) | [`exhaustive`](activations::exhaustive), [`stepped`](activations::stepped) | [`comparison`](activations::comparison) |
 //! | [`parameters`] | [`cases`](parameters::cases), [`modelled`](parameters::modelled) | [`exhaustive`](parameters::exhaustive), [`stepped`](parameters::stepped) | [`comparison`](parameters::comparison) |
@@ -21,6 +22,7 @@
 //! public functions, and shares none of its shortcuts. What a planner itself decides by, its simulator, is in the core.
 
 pub mod activations;
+pub mod checkpoint;
 mod combinations;
 pub mod data;
 pub mod parameters;

@@ -1,13 +1,12 @@
 //! `tensorferry simulate tools`.
 
-use std::fs;
 use std::path::{Path, PathBuf};
 
+use tensorferry::Result;
 use tensorferry::plan::checkpoint::Goal;
-use tensorferry::plan::checkpoint::simulate::{PAPER_UPDATE_EVERY, Trace, compare_after};
-use tensorferry::{Error, Result};
+use tensorferry_simulate::checkpoint::{PAPER_UPDATE_EVERY, Trace, compare_after};
 
-use crate::output;
+use crate::{input, output};
 
 /// Choose a transfer tool at each step of a trace of all tools, and compare with the best choice
 #[derive(Debug, clap::Args)]
@@ -46,8 +45,5 @@ pub(crate) fn run(args: &Args) -> Result<()> {
 }
 
 fn read(path: &Path) -> Result<Trace> {
-    let of_file = |error: Error| error.with("file", path.display());
-    let text = fs::read_to_string(path)
-        .map_err(|error| of_file(Error::from_io(error, "can't read the trace")))?;
-    Trace::parse(&text).map_err(of_file)
+    input::read(path, "trace", Trace::parse)
 }

@@ -58,7 +58,6 @@ mod own;
 pub mod paper;
 mod report;
 pub mod rule;
-pub mod simulate;
 mod tables;
 mod tool;
 

@@ -10,13 +10,11 @@
 //! *informed oracle* knows what to expect of each tool (the median for that situation within its phase):
 //! who can't see the noise ahead does no better.
 
+#[cfg(test)]
+mod cases;
 mod comparison;
 mod oracle;
 #[cfg(test)]
-#[cfg(not(loom))]
-pub(super) mod synthetic;
-#[cfg(test)]
-#[cfg(not(loom))]
 mod tests;
 mod trace;
 
@@ -24,10 +22,10 @@ use std::collections::BTreeMap;
 
 pub use self::comparison::{Comparison, Policy, Situated};
 pub use self::trace::{Step, Times, Trace};
-use super::ask::{Goal, Load, Observed, Save, Situation};
-use super::dictionary::{Dictionary, Explore};
-use super::tool::Tool;
-use crate::error::{Error, Kind, Result};
+use tensorferry::error::{Error, Kind, Result};
+use tensorferry::plan::checkpoint::Tool;
+use tensorferry::plan::checkpoint::{Dictionary, Explore};
+use tensorferry::plan::checkpoint::{Goal, Load, Observed, Save, Situation};
 
 /// How often the paper's dictionaries are flushed, in operations, unless the user says otherwise.
 pub const PAPER_UPDATE_EVERY: u64 = 1000;

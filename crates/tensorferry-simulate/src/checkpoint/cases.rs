@@ -1,8 +1,9 @@
 //! Made-up traces for tests: machines whose truth is known.
 
 use super::trace::{Step, Trace};
-use crate::plan::checkpoint::ask::{Reading, Writing};
-use crate::plan::checkpoint::tool::Tool;
+use tensorferry::plan::checkpoint::Tool;
+use tensorferry::plan::checkpoint::{Reading, Writing};
+use tensorferry::random::SplitMix64;
 
 /// 4 KiB to 1 GiB.
 pub(crate) const SIZES: [u64; 10] =
@@ -65,15 +66,16 @@ pub(crate) fn steady(_: f64, _: bool, _: Tool, _: u64) -> f64 {
 
 /// A trace whose sizes take about as much time each.
 pub(crate) fn record(recipe: &Recipe, seed: u64) -> Trace {
-    let mut random = Random(seed);
+    let mut random = SplitMix64::new(seed);
     let phases: Vec<_> = (0..recipe.phases).map(|number| format!("phase {number}")).collect();
     let steps = (0..recipe.steps).map(|number| {
         let part = number as f64 / recipe.steps as f64;
         let size = size(&mut random);
-        let place = recipe.places[random.below(recipe.places.len())];
+        let place = recipe.places[below(&mut random, recipe.places.len())];
         let mut time = |write: bool, tool: Tool| {
             let machine = if write { place.write } else { place.read };
-            let (micros, gigabytes) = machine[tool.number()];
+            let number = Tool::ALL.iter().position(|other| *other == tool).unwrap();
+            let (micros, gigabytes) = machine[number];
             let expected = micros * 1e-6 + size as f64 / (gigabytes * 1e9);
             (tool, expected * (recipe.factor)(part, write, tool, size) * recipe.noise(&mut random))
         };
@@ -92,9 +94,9 @@ pub(crate) fn record(recipe: &Recipe, seed: u64) -> Trace {
 }
 
 /// Large ones are the rarer, so that each size takes about as much time, within bounds.
-fn size(random: &mut Random) -> u64 {
+fn size(random: &mut SplitMix64) -> u64 {
     loop {
-        let size = SIZES[random.below(SIZES.len())];
+        let size = SIZES[below(random, SIZES.len())];
         if random.unit() < (16.0 * f64::from(1 << 20) / size as f64).max(1.0 / 16.0) {
             return size;
         }
@@ -102,14 +104,14 @@ fn size(random: &mut Random) -> u64 {
 }
 
 impl Recipe {
-    fn noise(&self, random: &mut Random) -> f64 {
+    fn noise(&self, random: &mut SplitMix64) -> f64 {
         let outlier = if random.unit() < self.outliers { 2.0 + 3.0 * random.unit() } else { 1.0 };
-        outlier * (self.noise * random.normal()).exp()
+        outlier * (self.noise * normal(random)).exp()
     }
 
     /// Every tool faster or slower at latency and bandwidth, each by up to a factor of two.
     pub(crate) fn scaled(mut self, seed: u64) -> Self {
-        let mut random = Random(seed);
+        let mut random = SplitMix64::new(seed);
         for place in &mut self.places {
             for (micros, gigabytes) in place.write.iter_mut().chain(&mut place.read) {
                 *micros *= 4f64.powf(random.unit() - 0.5);
@@ -120,26 +122,12 @@ impl Recipe {
     }
 }
 
-pub(crate) struct Random(pub(crate) u64);
+/// A whole number below `end`.
+fn below(random: &mut SplitMix64, end: usize) -> usize {
+    (random.draw() >> 33) as usize % end
+}
 
-impl Random {
-    pub(crate) fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mixed = (self.0 ^ self.0 >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let mixed = (mixed ^ mixed >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-        mixed ^ mixed >> 31
-    }
-
-    fn below(&mut self, end: usize) -> usize {
-        (self.next() >> 33) as usize % end
-    }
-
-    pub(crate) fn unit(&mut self) -> f64 {
-        (self.next() >> 11) as f64 / (1u64 << 53) as f64
-    }
-
-    /// Nearly: the sum of twelve.
-    fn normal(&mut self) -> f64 {
-        (0..12).map(|_| self.unit()).sum::<f64>() - 6.0
-    }
+/// Nearly: the sum of twelve.
+fn normal(random: &mut SplitMix64) -> f64 {
+    (0..12).map(|_| random.unit()).sum::<f64>() - 6.0
 }

@@ -15,10 +15,10 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::error::{Error, Kind, Result};
-use crate::plan::checkpoint::ask::{Goal, Reading, Writing};
-use crate::plan::checkpoint::tool::{Tool, Tools};
-use crate::plan::data::order::{Mt19937, randperm};
+use tensorferry::error::{Error, Kind, Result};
+use tensorferry::plan::checkpoint::{Goal, Reading, Writing};
+use tensorferry::plan::checkpoint::{Tool, Tools};
+use tensorferry::plan::data::order::{Mt19937, randperm};
 
 /// Seconds by tool.
 pub type Times = BTreeMap<Tool, f64>;

@@ -6,9 +6,9 @@ use std::fmt;
 use serde::Serialize;
 
 use super::trace::{Step, Trace};
-use crate::plan::checkpoint::ask::{Goal, Reading, Situation, Writing};
-use crate::plan::checkpoint::tool::Tool;
-use crate::size::Size;
+use tensorferry::plan::checkpoint::Tool;
+use tensorferry::plan::checkpoint::{Goal, Reading, Situation, Writing};
+use tensorferry::size::Size;
 
 /// Every policy beside the single tools and the oracle.
 #[derive(Debug, Clone, PartialEq, Serialize)]

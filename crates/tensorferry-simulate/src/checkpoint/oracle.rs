@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use super::trace::{Step, Times, Trace};
-use crate::plan::checkpoint::ask::{Goal, Reading, Writing};
-use crate::plan::checkpoint::tool::Tool;
+use tensorferry::plan::checkpoint::Tool;
+use tensorferry::plan::checkpoint::{Goal, Reading, Writing};
 
 /// Which tools to write and to read with.
 pub(super) type Choice = (Tool, Tool);

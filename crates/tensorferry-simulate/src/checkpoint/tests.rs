@@ -1,6 +1,6 @@
 //! How the policies do over mixtures of situations whose truth is known, and over a recorded one.
 
-use super::synthetic::{CACHE, DISK, MIXTURE, Place, REMOTE, Recipe, record, steady};
+use super::cases::{CACHE, DISK, MIXTURE, Place, REMOTE, Recipe, record, steady};
 use super::*;
 
 /// Never used to choose the constants of the rule.
