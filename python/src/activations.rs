@@ -5,7 +5,7 @@ use std::ptr::NonNull;
 
 use pyo3::prelude::*;
 use tensorferry::activations::{Config, Element, Operation, Saved, Store, Tensor};
-use tensorferry::memory::{Block, Foreign, Shelf};
+use tensorferry::memory::{Block, Foreign, SpareBlocks};
 use tensorferry::{Error, Result};
 
 use crate::allocator::{LOANS, Redirection};
@@ -156,7 +156,7 @@ impl Start {
     }
 
     fn copy(self, bytes: usize) -> Result<Block> {
-        let mut block = Shelf::block(bytes)?;
+        let mut block = SpareBlocks::block(bytes)?;
         if let Some(into) = block.as_mut() {
             // SAFETY: the caller of `save` promises that the bytes are there, and stay as they are, until
             // it returns.

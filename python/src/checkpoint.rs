@@ -8,7 +8,7 @@ use std::time::Duration;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use tensorferry::checkpoint::{
-    self, Dtype, Format, Glance, Header, Options, Report, STAGING_BYTES, STRUCTURE, Tensor, Wanted,
+    self, Dtype, Format, Header, Options, Probe, Report, STAGING_BYTES, STRUCTURE, Tensor, Wanted,
 };
 use tensorferry::io::Priority;
 use tensorferry::memory::{Block, Foreign, Pool};
@@ -390,9 +390,9 @@ type Stamp = (u64, u64, i64, u64);
 
 /// Whether most of a file is in the page cache, and its stamp; `None` if there is no such file.
 #[pyfunction]
-pub fn glance(py: Python<'_>, path: PathBuf) -> PyResult<Option<(bool, Stamp)>> {
-    let glance = guarded(py, move || Glance::at(&path))?;
-    Ok(glance.map(|Glance { stamp, is_warm }| {
+pub fn probe(py: Python<'_>, path: PathBuf) -> PyResult<Option<(bool, Stamp)>> {
+    let probe = guarded(py, move || Probe::at(&path))?;
+    Ok(probe.map(|Probe { stamp, is_warm }| {
         (is_warm, (stamp.device, stamp.inode, stamp.modified_nanos, stamp.bytes))
     }))
 }

@@ -13,7 +13,7 @@ use crate::errors::exception;
 /// Runs `work` without the GIL; its failure, or its panic, becomes an exception of ours.
 ///
 /// A panic that left the binding by itself would arrive as `PanicException`, a `BaseException`
-/// that `except Exception` lets through and that kills a `DataLoader` worker without a word. Here
+/// that `except Exception` lets through and that kills a `DataLoader` worker without a word. Inline
 /// it becomes `Internal`. The panic hook has printed the place on standard error by then.
 pub fn guarded<T: Send>(py: Python<'_>, work: impl FnOnce() -> Result<T> + Send) -> PyResult<T> {
     // Nothing that `work` captured is looked at after a panic: the closure is consumed, and what

@@ -52,7 +52,7 @@ fn _lib(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<data::Run>()?;
     module.add_function(wrap_pyfunction!(checkpoint::save, module)?)?;
     module.add_function(wrap_pyfunction!(checkpoint::save_behind, module)?)?;
-    module.add_function(wrap_pyfunction!(checkpoint::glance, module)?)?;
+    module.add_function(wrap_pyfunction!(checkpoint::probe, module)?)?;
     module.add_function(wrap_pyfunction!(checkpoint::recognise, module)?)?;
     module.add_function(wrap_pyfunction!(checkpoint::judge_index, module)?)?;
     module.add_function(wrap_pyfunction!(checkpoint::seal_index, module)?)?;

@@ -125,7 +125,7 @@ def test_a_forked_child_takes_and_frees_while_its_parents_threads_do() -> None:
             thread.join()
 
 
-def test_memory_of_the_shelf_is_resized_shared_saved_and_outlives_the_offload(
+def test_spare_blocks_are_resized_shared_saved_and_outlives_the_offload(
     tmp_path: Path,
 ) -> None:
     offload = ferry.ActivationOffload(tmp_path, "64MiB")

@@ -966,7 +966,7 @@ def test_a_file_that_can_not_be_mapped_to_be_looked_at_is_loaded(tmp_path: Path)
         room = pages * os.sysconf("SC_PAGESIZE") + (1 << 30)
         resource.setrlimit(resource.RLIMIT_AS, (room, room))
         os.truncate(sys.argv[2], 1 << 40)
-        print(_lib.glance(sys.argv[2])[0])
+        print(_lib.probe(sys.argv[2])[0])
         """,
         tmp_path / "x",
         touched(tmp_path / "large"),
@@ -990,9 +990,9 @@ from tensorferry import _lib
 with open(sys.argv[1], "wb") as file:
     file.write(bytes(100_000))
     os.fsync(file.fileno())
-    print(_lib.glance(sys.argv[1])[0])
+    print(_lib.probe(sys.argv[1])[0])
     os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
-    print(_lib.glance(sys.argv[1])[0])
+    print(_lib.probe(sys.argv[1])[0])
 """
     layers = f"lowerdir={lower},upperdir={upper},workdir={work}"
     mount = f"mount -t overlay overlay -o {layers} {top} || exit 77"

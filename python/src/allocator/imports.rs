@@ -3,10 +3,10 @@
 //! ```text
 //!   posix_memalign   its own ── a Redirection that recycles ──► ours ── the last of those ends ──► its own
 //!   free             its own ── a Redirection ────────────────► ours ── the last ends, and torch
-//!                                                                       has no block of the shelf ──► its own
+//!                                                                       has no spare block ──► its own
 //! ```
 //!
-//! `free` is redirected first and restored last. A block of the shelf that torch still has when the last
+//! `free` is redirected first and restored last. A spare block that torch still has when the last
 //! offload goes is freed by ours, whenever that is; with the last of them the import is restored. So
 //! no block reaches a `free` that does not know it: blocks are counted under the lock under which
 //! it is decided to restore.
@@ -26,7 +26,7 @@ use std::ffi::CStr;
 use std::ptr::NonNull;
 use std::sync::OnceLock;
 
-use tensorferry::memory::{Shelf, Spin};
+use tensorferry::memory::{SpareBlocks, Spin};
 
 use super::slots::{self, Slot};
 use super::{LOANS, give as free, provider, take as posix_memalign};
@@ -47,7 +47,7 @@ struct State {
     all: usize,
     /// Those of them that recycle.
     recycling: usize,
-    /// Of the shelf, which torch has.
+    /// Of the spare blocks, which torch has.
     blocks: usize,
     sees_frees: bool,
     gives_blocks: bool,
@@ -74,7 +74,7 @@ impl Redirection {
         if !self.recycles {
             return None;
         }
-        if Shelf::of_process().is_none() {
+        if SpareBlocks::of_process().is_none() {
             return Some("addresses for it can't be reserved".to_owned());
         }
         let failed = || format!("{LIBRARY}'s table of imports can't be written");
@@ -100,13 +100,13 @@ impl Drop for Redirection {
     }
 }
 
-/// A block of the shelf for torch, while blocks are used again.
+/// A spare block for torch, while blocks are used again.
 pub(super) fn take(size: usize) -> Option<NonNull<u8>> {
-    let shelf = Shelf::of_process()?;
+    let spare_blocks = SpareBlocks::of_process()?;
     if !STATE.lock().count_block() {
         return None;
     }
-    let block = shelf.take(size);
+    let block = spare_blocks.take(size);
     if block.is_none() {
         STATE.lock().forget_block();
     }
@@ -118,10 +118,11 @@ pub(super) fn take(size: usize) -> Option<NonNull<u8>> {
 /// # Safety
 /// Nobody uses the block any more.
 pub(super) unsafe fn give(start: NonNull<u8>) -> bool {
-    let shelf = Shelf::of_process().filter(|shelf| shelf.owns(start.addr().get()));
-    let Some(shelf) = shelf else { return false };
+    let spare_blocks =
+        SpareBlocks::of_process().filter(|spare_blocks| spare_blocks.owns(start.addr().get()));
+    let Some(spare_blocks) = spare_blocks else { return false };
     // SAFETY: the promise of this function.
-    unsafe { shelf.give(start) };
+    unsafe { spare_blocks.give(start) };
     STATE.lock().forget_block();
     true
 }
@@ -143,7 +144,7 @@ impl State {
         if self.all > 0 && !self.sees_frees {
             self.sees_frees = redirect(&imports.free, free as *const ());
         }
-        let recycles = self.recycling > 0 && self.sees_frees && Shelf::of_process().is_some();
+        let recycles = self.recycling > 0 && self.sees_frees && SpareBlocks::of_process().is_some();
         if recycles && !self.gives_blocks {
             self.gives_blocks = redirect(&imports.posix_memalign, posix_memalign as *const ());
         }
@@ -232,8 +233,8 @@ fn import(name: &CStr) -> Result<Vec<Slot>, String> {
 
 unsafe extern "C" fn freeze() {
     LOANS.freeze();
-    if let Some(shelf) = Shelf::of_process() {
-        shelf.freeze();
+    if let Some(spare_blocks) = SpareBlocks::of_process() {
+        spare_blocks.freeze();
     }
     std::mem::forget(STATE.lock());
 }
@@ -241,9 +242,9 @@ unsafe extern "C" fn freeze() {
 unsafe extern "C" fn thaw() {
     // SAFETY: called after `freeze`, by the thread that called it, in the parent and in the child.
     unsafe { STATE.unlock() };
-    if let Some(shelf) = Shelf::of_process() {
+    if let Some(spare_blocks) = SpareBlocks::of_process() {
         // SAFETY: as above.
-        unsafe { shelf.thaw() };
+        unsafe { spare_blocks.thaw() };
     }
     // SAFETY: as above.
     unsafe { LOANS.thaw() };

@@ -5,7 +5,7 @@
 //! filled by an aligned block of the size that left it. Training that offloads its activations frees
 //! most of what it takes: it would either wait for pages or stay as large as without.
 //!
-//! So while an offload exists, large blocks come from the core's [`Shelf`] and return to it. torch has
+//! So while an offload exists, large blocks come from the core's [`SpareBlocks`] and return to it. torch has
 //! no call to say so from outside; what it calls are two imported functions of its `libc10.so`, and
 //! those [imports] are redirected to [`take`] and [`give`] here. What is small goes on to the C
 //! library.
@@ -46,7 +46,7 @@ use std::ptr::NonNull;
 
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
-use tensorferry::memory::{ALIGNMENT, Loans, Shelf, Watch};
+use tensorferry::memory::{ALIGNMENT, Loans, SpareBlocks, Watch};
 
 pub use imports::Redirection;
 
@@ -86,7 +86,7 @@ impl BlockWatch {
 /// Bytes of freed blocks that are kept for the next tensors.
 #[pyfunction]
 pub fn spare_bytes() -> u64 {
-    Shelf::of_process().map_or(0, Shelf::spare)
+    SpareBlocks::of_process().map_or(0, SpareBlocks::spare)
 }
 
 /// What `libc10.so` calls to take and to free memory: addresses by name.
@@ -121,7 +121,7 @@ unsafe extern "C" fn give(block: *mut c_void) {
 unsafe fn release(start: NonNull<u8>) {
     // SAFETY: the promise of this function.
     if unsafe { !imports::give(start) } {
-        // SAFETY: as above; it is none of the shelf's, so the C library's.
+        // SAFETY: as above; it is no spare block, so the C library's.
         unsafe { libc::free(start.as_ptr().cast()) };
     }
 }

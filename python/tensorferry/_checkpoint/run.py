@@ -104,10 +104,10 @@ def save_behind(
 def load(chooser: Chooser, path: str, options: LoadOptions) -> Any:
     """Loads with the tool that is chosen among those that read the file."""
     # Before anything is read: looking into a small file makes it warm.
-    glance = _lib.glance(path)
-    if glance is None:
+    probe = _lib.probe(path)
+    if probe is None:
         return load_as_found(path, options)
-    warm, stamp = glance
+    warm, stamp = probe
     known = chooser.remembered.of(stamp) or _look(path, chooser)
     if known is None:
         return load_as_found(path, options)

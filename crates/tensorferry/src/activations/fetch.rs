@@ -17,7 +17,7 @@ use super::shared::Shared;
 use super::state::{Dropped, State};
 use crate::error::Result;
 use crate::io::Priority;
-use crate::memory::{Block, Shelf};
+use crate::memory::{Block, SpareBlocks};
 
 /// Where a chunk to read lies, and how urgent it is.
 pub(super) struct ChunkSource {
@@ -90,7 +90,7 @@ impl Shared {
 
     /// Begins to read an offloaded tensor, for which there is room.
     pub fn fetch(self: &Arc<Self>, state: &mut State, key: u64) -> Result<()> {
-        let block = Shelf::block(state.records.bytes_of(key) as usize)?;
+        let block = SpareBlocks::block(state.records.bytes_of(key) as usize)?;
         state.begin_fetch(key, block, self);
         self.work.notify_all();
         Ok(())

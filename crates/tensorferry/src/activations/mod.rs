@@ -25,7 +25,7 @@
 //! | how a budget is divided; memory that counts; numbers | `sizes.rs`, `memory.rs`, `report.rs` |
 //!
 //! **Who owns what.** A tensor's memory is a block that its record has until the last chunk is on disk. What
-//! is read back lies in a block of the [`Shelf`], is shared by all who take it, and returns when the last of
+//! is read back lies in a block of the [`SpareBlocks`], is shared by all who take it, and returns when the last of
 //! them lets go. A record lives as long as its [`Saved`]: a graph that is dropped takes its records, queued
 //! writes and ranges on disk with it.
 //!
@@ -38,7 +38,7 @@
 //! Otherwise room comes: what waits is not passed by what is fetched ahead, so that each tensor that is
 //! let go of brings it nearer, until only callers have memory. If they give none back for a while, that is
 //! an error too. Beside the budget, freed blocks of up to half of it
-//! (and of one tensor, the largest, at least) are kept on the shelf for the next tensors.
+//! (and of one tensor, the largest, at least) are kept as spare blocks for the next tensors.
 //!
 //! **Profile, plan, run.** In the first step what fits stays, and leaves when there is no room for more,
 //! what was saved first before the rest. It is measured. From then on a [plan](crate::plan::activations) says
@@ -57,7 +57,7 @@
 //! dropped under it, because what keeps a caller's memory alive may come back to this lock. Nothing
 //! that takes long is done under it: coding, transfers, planning, the growth of a file.
 //!
-//! [`Shelf`]: crate::memory::Shelf
+//! [`SpareBlocks`]: crate::memory::SpareBlocks
 
 mod admission;
 mod chunk_queue;

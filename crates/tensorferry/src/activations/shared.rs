@@ -15,7 +15,7 @@ use super::state::State;
 use super::store::Config;
 use crate::error::{Error, Result};
 use crate::io::Engine;
-use crate::memory::{Shelf, process_id};
+use crate::memory::{SpareBlocks, process_id};
 use crate::plan::activations::{self, Plan, Planner, Profile};
 use crate::size::Size;
 use crate::sync::{Condvar, Mutex, lock, now};
@@ -53,7 +53,8 @@ impl Shared {
         };
         let counted = Counted::open(config.budget.0, staging)?;
         let scratch = Scratch::open(&*engine, &config.directories)?;
-        let spare = Shelf::of_process().map(|shelf| shelf.share(spare(config.budget.0)));
+        let spare = SpareBlocks::of_process()
+            .map(|spare_blocks| spare_blocks.share(spare(config.budget.0)));
         Ok(Self {
             state: Mutex::new(State::new(scratch, room, spare)),
             changed: Condvar::new(),

@@ -8,7 +8,7 @@
 //! | [`ChunkQueue`] | chunks for the workers |
 //! | [`Scratch`] | ranges on disk |
 //!
-//! Each part is a state machine of its own. Here stands what moves a tensor through several of them: how it
+//! Each part is a state machine of its own. Inline stands what moves a tensor through several of them: how it
 //! comes and goes. Its way to disk is in `offload.rs`, the way back in `fetch.rs`.
 //!
 //! What must not be dropped under the lock is handed to the caller as [`Dropped`].

@@ -6,9 +6,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::checksums::{CHECKSUMS, unseal};
-use super::glance::Glance;
 use super::header::{Header, Tensor};
 use super::loading::{Loading, WINDOWS};
+use super::probe::Probe;
 use super::recognise::{FIRST_BYTES as RECOGNISED_BYTES, by_content};
 use super::save::WINDOWS_MAX;
 use super::structure::{STRUCTURE, Structure};
@@ -61,7 +61,7 @@ impl Checkpoint {
         let named = |error: Error| error.with("file", path.display());
         let tool = match tool {
             Some(tool) => tool,
-            None if Glance::at(path)?.is_some_and(|glance| glance.is_warm) => &Buffered,
+            None if Probe::at(path)?.is_some_and(|probe| probe.is_warm) => &Buffered,
             None => &Direct,
         };
         let reader = tool.open(engine, path)?;
@@ -227,8 +227,9 @@ impl Checkpoint {
 /// The bytes in front of the data, and maybe some of it; where it starts, and the length of the file.
 fn read_front(reader: &dyn Reader) -> Result<(Block, u64, u64)> {
     let file_len = reader.file_len()?;
-    let read =
-        |len: u64| -> Result<Block> { Ok(reader.read_here(0, memory_for(&WINDOWS, len)?.into())?) };
+    let read = |len: u64| -> Result<Block> {
+        Ok(reader.read_inline(0, memory_for(&WINDOWS, len)?.into())?)
+    };
     let first = if file_len <= WHOLE_BYTES_MAX { file_len } else { FIRST_BYTES };
     let front = read(first)?;
     by_content(&front[..front.len().min(RECOGNISED_BYTES as usize)])?.refuse()?;

@@ -61,10 +61,10 @@ struct Place {
 
 /// What one thread has under way.
 #[derive(Default)]
-struct Ahead(VecDeque<Landing>);
+struct Ahead(VecDeque<PendingExtent>);
 
 /// A read, and the part of a large tensor that its bytes are copied to, unless they are there.
-struct Landing {
+struct PendingExtent {
     extent: Extent,
     read: Pending<Block>,
     part: Option<Part>,
@@ -72,7 +72,7 @@ struct Landing {
     is_borrowed: bool,
 }
 
-impl Landing {
+impl PendingExtent {
     /// A read into the caller's memory is waited for, also when another one has failed or the caller was
     /// interrupted; all others own their memory.
     fn return_borrowed(&self) {
@@ -84,7 +84,7 @@ impl Landing {
 
 impl Drop for Ahead {
     fn drop(&mut self) {
-        self.0.iter().for_each(Landing::return_borrowed);
+        self.0.iter().for_each(PendingExtent::return_borrowed);
     }
 }
 
@@ -171,18 +171,18 @@ impl<'a> Loading<'a> {
         let mut ahead = Ahead::default();
         loop {
             while ahead.0.len() < ahead_max {
-                let Some(landing) = self.start_next(windows)? else { break };
-                ahead.0.push_back(landing);
+                let Some(next) = self.start_next(windows)? else { break };
+                ahead.0.push_back(next);
             }
             interrupt::check()?;
-            let Some(landing) = ahead.0.pop_front() else { return Ok(()) };
-            landing.return_borrowed();
-            let Landing { extent, read, part, .. } = landing;
+            let Some(next) = ahead.0.pop_front() else { return Ok(()) };
+            next.return_borrowed();
+            let PendingExtent { extent, read, part, .. } = next;
             self.take_in(&extent, &read.wait()?, part)?;
         }
     }
 
-    fn start_next(&self, windows: &Pool) -> Result<Option<Landing>> {
+    fn start_next(&self, windows: &Pool) -> Result<Option<PendingExtent>> {
         let mut extents = lock(&self.extents);
         let Some(extent) = extents.pop_front() else { return Ok(None) };
         let part = self.cut(&extent);
@@ -200,7 +200,7 @@ impl<'a> Loading<'a> {
             part => (window(windows, offset, len)?, part, false),
         };
         let read = reader.read(offset, memory, Priority::Waiting);
-        Ok(Some(Landing { extent, read, part, is_borrowed }))
+        Ok(Some(PendingExtent { extent, read, part, is_borrowed }))
     }
 
     /// Whether the place of a chunk is the caller's memory.

@@ -232,7 +232,7 @@ impl Output {
         let staged = self.began.elapsed();
         let header = self.seal()?;
         memory[..header_len].copy_from_slice(&header);
-        self.engine.write_here(self.draft.file(), 0, memory.into())?;
+        self.engine.write_inline(self.draft.file(), 0, memory.into())?;
         let waited = self.began.elapsed().saturating_sub(staged);
         self.publish(staged, waited)
     }

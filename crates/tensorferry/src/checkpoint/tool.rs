@@ -40,7 +40,7 @@ pub trait Reader: Send + Sync {
     fn read(&self, offset: u64, into: Block, priority: Priority) -> Pending<Block>;
 
     /// The same for few bytes that the caller stands still for.
-    fn read_here(&self, offset: u64, into: Block) -> Result<Block, Failed> {
+    fn read_inline(&self, offset: u64, into: Block) -> Result<Block, Failed> {
         self.read(offset, into, Priority::Waiting).wait()
     }
 }
@@ -125,8 +125,8 @@ impl Reader for Opened {
         self.engine.read(&self.file, offset, into, priority)
     }
 
-    fn read_here(&self, offset: u64, into: Block) -> Result<Block, Failed> {
-        self.engine.read_here(&self.file, offset, into)
+    fn read_inline(&self, offset: u64, into: Block) -> Result<Block, Failed> {
+        self.engine.read_inline(&self.file, offset, into)
     }
 }
 

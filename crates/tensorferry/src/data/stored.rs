@@ -79,7 +79,9 @@ impl StoredFile {
 
     /// Writes all of `from`. Whoever does so makes room by it, and nobody waits for the bytes.
     pub fn write(&self, start: u64, from: &[u8]) -> Result<()> {
-        self.engine.move_here(&self.file, start, Borrowed::Bytes(from), Priority::Offload).map(drop)
+        self.engine
+            .move_inline(&self.file, start, Borrowed::Bytes(from), Priority::Offload)
+            .map(drop)
     }
 
     /// One of these bytes, in memory.
@@ -101,7 +103,7 @@ impl StoredFile {
     }
 
     fn read(&self, start: u64, into: Borrowed<'_, '_>) -> Result<usize> {
-        let read = self.engine.move_here(&self.file, start, into, Priority::Waiting);
+        let read = self.engine.move_inline(&self.file, start, into, Priority::Waiting);
         read.map_err(|error| error.errno().map_or(error, reading_failed))
     }
 }

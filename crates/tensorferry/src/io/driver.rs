@@ -2,13 +2,13 @@
 //! priority, and answers when all bytes have moved.
 //!
 //! ```text
-//!   callers ──► door ──► operations ──► schedule ──► backend ──► kernel
+//!   callers ──► gate ──► operations ──► schedule ──► backend ──► kernel
 //!               (bounded)    ▲  short, EINTR, EAGAIN     │
 //!                            └──────── ended ◄───────────┘──► promise
 //! ```
 //!
-//! All state but the door belongs to the driver's thread. Stopping the engine, or dropping its last
-//! handle, closes the door; the driver finishes what it has accepted and ends. Should it end early,
+//! All state but the gate belongs to the driver's thread. Stopping the engine, or dropping its last
+//! handle, closes the gate; the driver finishes what it has accepted and ends. Should it end early,
 //! by a panic or because the kernel takes no more requests, every promise is answered all the same:
 //! dropped ones say `Closed`.
 //!
@@ -26,11 +26,11 @@ use slab::Slab;
 
 use super::backend::{Backend, Ended, Patience, Transfer, Waker};
 use super::config::STAGING;
-use super::door::{Door, Message};
 use super::faulty::Faulty;
 use super::file::{File, Home, Open};
 use super::flight::Flight;
-use super::here::{Call, CarryOut, Here};
+use super::gate::{Gate, Message};
+use super::inline::{Call, CarryOut, Inline};
 use super::memory::{Directory, Memory};
 use super::meter::{Meter, Verb};
 use super::operation::{self, Job, Move, Operation};
@@ -54,10 +54,10 @@ struct Opened {
 
 /// An engine that drives a backend; see the [module](self).
 struct Driven {
-    door: Arc<Door>,
+    gate: Arc<Gate>,
     /// What its files know of it.
     home: Home,
-    here: Here,
+    inline: Inline,
     directory: Option<Directory>,
     facts: Facts,
     thread: Mutex<Option<JoinHandle<()>>>,
@@ -73,7 +73,7 @@ impl Driven {
     ) -> Result<Self> {
         static NEXT_ENGINE: AtomicU64 = AtomicU64::new(0);
         let engine = NEXT_ENGINE.fetch_add(1, Ordering::Relaxed);
-        let here = Here::new(config, carry_out)?;
+        let inline = Inline::new(config, carry_out)?;
         let config = config.clone();
         let meter = Meter::new(&config.metrics)?;
         let (sender, receiver) = std::sync::mpsc::channel();
@@ -84,31 +84,31 @@ impl Driven {
                 Ok(opened) => opened,
                 Err(error) => return drop(sender.send(Err(error))),
             };
-            let door = Arc::new(Door::new(engine, config.operations_max, opened.waker, meter));
-            if sender.send(Ok((Arc::clone(&door), opened.facts))).is_ok() {
-                Driver::new(&config, door, opened.backend, staging).run();
+            let gate = Arc::new(Gate::new(engine, config.operations_max, opened.waker, meter));
+            if sender.send(Ok((Arc::clone(&gate), opened.facts))).is_ok() {
+                Driver::new(&config, gate, opened.backend, staging).run();
             }
         });
         let thread = thread.map_err(|error| Error::from_io(error, "can't start the I/O thread"))?;
         let stopped = || Error::new(Kind::Internal, "the I/O thread stopped while it started");
-        let (door, facts) = receiver.recv().map_err(|_| stopped())??;
-        let home = home(&door);
-        Ok(Self { door, home, here, directory, facts, thread: Mutex::new(Some(thread)) })
+        let (gate, facts) = receiver.recv().map_err(|_| stopped())??;
+        let home = home(&gate);
+        Ok(Self { gate, home, inline, directory, facts, thread: Mutex::new(Some(thread)) })
     }
 
     /// Hands an operation to the driver.
     fn submit(&self, operation: Operation) {
         if let Some(operation) = self.own(operation) {
-            self.door.accept(operation);
+            self.gate.accept(operation);
         }
     }
 
     /// Carries an operation out on the calling thread.
     fn run_here(&self, operation: Operation) {
         let Some(operation) = self.own(operation) else { return };
-        match self.door.enter(operation.priority) {
-            Ok(_visit) => self.here.run(operation, &self.door.meter),
-            Err(error) => self.door.refuse(operation, error),
+        match self.gate.enter(operation.priority) {
+            Ok(_visit) => self.inline.run(operation, &self.gate.meter),
+            Err(error) => self.gate.refuse(operation, error),
         }
     }
 
@@ -116,14 +116,14 @@ impl Driven {
     fn own(&self, operation: Operation) -> Option<Operation> {
         match self.foreign(&operation.file) {
             None => return Some(operation),
-            Some(error) => self.door.refuse(operation, error),
+            Some(error) => self.gate.refuse(operation, error),
         }
         None
     }
 
     /// Why a file can't be used here.
     fn foreign(&self, file: &File) -> Option<Error> {
-        let is_foreign = file.engine() != self.door.engine;
+        let is_foreign = file.engine() != self.gate.engine;
         is_foreign.then(|| Error::invalid("the file was opened by another engine"))
     }
 
@@ -134,8 +134,8 @@ impl Driven {
         if let Some(error) = refused.or_else(|| self.foreign(file)) {
             return Err(error);
         }
-        self.door.check_home()?;
-        self.here.carry_out(call, &self.door.meter)
+        self.gate.check_home()?;
+        self.inline.carry_out(call, &self.gate.meter)
     }
 
     fn move_bytes(
@@ -153,8 +153,8 @@ impl Driven {
         let is_empty = job.len == 0;
         let operation = Operation::new(file.clone(), priority, Job::Move(job));
         match refused {
-            Some(error) => self.door.refuse(operation, error),
-            None if is_empty => operation.finish(&self.door.meter),
+            Some(error) => self.gate.refuse(operation, error),
+            None if is_empty => operation.finish(&self.gate.meter),
             None => submit(self, operation),
         }
         pending
@@ -184,11 +184,11 @@ fn fixed(flow: Flow, block: &Block) -> Option<Error> {
 }
 
 /// What the files of an engine know of it.
-fn home(door: &Arc<Door>) -> Home {
-    let (engine, door) = (door.engine, Arc::downgrade(door));
+fn home(gate: &Arc<Gate>) -> Home {
+    let (engine, gate) = (gate.engine, Arc::downgrade(gate));
     let on_close = Arc::new(move |file| {
-        if let Some(door) = door.upgrade() {
-            door.file_closed(file);
+        if let Some(gate) = gate.upgrade() {
+            gate.file_closed(file);
         }
     });
     Home { engine, on_close }
@@ -210,17 +210,17 @@ impl Engine for Driven {
         self.move_bytes(file, Flow::Write, offset, from, priority, Self::submit)
     }
 
-    fn read_here(&self, file: &File, offset: u64, into: Block) -> Result<Block, Failed> {
+    fn read_inline(&self, file: &File, offset: u64, into: Block) -> Result<Block, Failed> {
         let waiting = Priority::Waiting;
         self.move_bytes(file, Flow::Read, offset, into, waiting, Self::run_here).wait()
     }
 
-    fn write_here(&self, file: &File, offset: u64, from: Block) -> Result<Block, Failed> {
+    fn write_inline(&self, file: &File, offset: u64, from: Block) -> Result<Block, Failed> {
         let waiting = Priority::Waiting;
         self.move_bytes(file, Flow::Write, offset, from, waiting, Self::run_here).wait()
     }
 
-    fn move_here(
+    fn move_inline(
         &self,
         file: &File,
         offset: u64,
@@ -231,7 +231,7 @@ impl Engine for Driven {
         let (began, _span) = (Instant::now(), operation::span(verb, file, priority, extent));
         let moved = self.call(Call { file, offset, memory });
         let now = Instant::now();
-        self.door.done_here(verb, priority, (began, now), moved.as_ref().ok().copied());
+        self.gate.done_inline(verb, priority, (began, now), moved.as_ref().ok().copied());
         moved.map_err(|error| error.with("file", file.path().display()))
     }
 
@@ -243,13 +243,13 @@ impl Engine for Driven {
     }
 
     fn stop(&self) {
-        if !self.door.is_at_home() {
+        if !self.gate.is_at_home() {
             return;
         }
-        self.door.close("the engine was stopped");
+        self.gate.close("the engine was stopped");
         // A keeper of somebody's memory may own the last handle, and be dropped by the driver: it
         // can't wait for itself, and ends by itself.
-        if !self.door.is_driver()
+        if !self.gate.is_driver()
             && let Some(thread) = lock(&self.thread).take()
         {
             // A driver that panicked has answered its promises by dropping them.
@@ -265,7 +265,7 @@ impl Engine for Driven {
 impl Drop for Driven {
     fn drop(&mut self) {
         self.stop();
-        if !self.door.is_at_home() {
+        if !self.gate.is_at_home() {
             // The thread's number may belong to a thread of this child: it must not be detached.
             std::mem::forget(lock(&self.thread).take());
         }
@@ -274,7 +274,7 @@ impl Drop for Driven {
 
 /// The state of the driver's thread.
 struct Driver {
-    door: Arc<Door>,
+    gate: Arc<Gate>,
     backend: Box<dyn Backend>,
     schedule: Schedule,
     operations: Slab<Operation>,
@@ -284,15 +284,15 @@ struct Driver {
     staging: Pool,
     piece_bytes: usize,
     began: Instant,
-    /// Operations done since the door was last told, by priority.
+    /// Operations done since the gate was last told, by priority.
     finished: [usize; 4],
 }
 
 impl Driver {
-    fn new(config: &Config, door: Arc<Door>, backend: Box<dyn Backend>, staging: Pool) -> Self {
+    fn new(config: &Config, gate: Arc<Gate>, backend: Box<dyn Backend>, staging: Pool) -> Self {
         let limits = Limits { bytes_max: config.in_flight_bytes, transfers_max: backend.depth() };
         Self {
-            door,
+            gate,
             schedule: Schedule::new(limits),
             operations: Slab::new(),
             flights: Slab::with_capacity(backend.depth()),
@@ -309,7 +309,7 @@ impl Driver {
         let mut ended = Vec::new();
         while self.take_in() {
             self.start_pieces();
-            let may_sleep = self.finished == [0; 4] && self.door.fall_asleep();
+            let may_sleep = self.finished == [0; 4] && self.gate.fall_asleep();
             let patience = match self.schedule.pause() {
                 _ if !may_sleep => Patience::None,
                 Some(pause) => Patience::AtMost(pause),
@@ -317,7 +317,7 @@ impl Driver {
             };
             if self.backend.reap(patience, &mut ended).is_err() {
                 // What is in flight stays with the backend.
-                return self.door.close("the kernel takes no more requests; open a new engine");
+                return self.gate.close("the kernel takes no more requests; open a new engine");
             }
             for ended in ended.drain(..) {
                 self.land(ended);
@@ -327,7 +327,7 @@ impl Driver {
 
     /// Takes in what callers have left; `false` when there will never be more to do.
     fn take_in(&mut self) -> bool {
-        let delivery = self.door.take(&mut self.finished);
+        let delivery = self.gate.take(&mut self.finished);
         for message in delivery.items {
             match message {
                 Message::FileClosed(file) => self.backend.forget(file),
@@ -360,7 +360,7 @@ impl Driver {
                 self.schedule.dismiss(priority);
                 self.finish_if_done(key);
             } else if let Some((flight, transfer)) =
-                self.operations[key].lift_off(key, piece_bytes, &self.staging, &self.door.meter)
+                self.operations[key].lift_off(key, piece_bytes, &self.staging, &self.gate.meter)
             {
                 self.start(priority, key, flight, transfer);
             } else {
@@ -372,7 +372,7 @@ impl Driver {
     /// Tells the schedule what it can't see.
     fn look(&mut self) {
         let now = Instant::now();
-        let demand = &self.door.demand;
+        let demand = &self.gate.demand;
         self.schedule.tell(now - self.began, demand.is_there(now), demand.waited());
     }
 
@@ -413,10 +413,10 @@ impl Driver {
         if operation.is_read() {
             let now = Instant::now();
             let took = now - flight.began;
-            self.door.somebody_read(operation.priority, flight.scheduled, took, now);
+            self.gate.somebody_read(operation.priority, flight.scheduled, took, now);
         }
         operation.in_flight -= 1;
-        self.door.meter.landed(operation.settle(flight, ended));
+        self.gate.meter.landed(operation.settle(flight, ended));
         let (file, is_sync) = (operation.file.id(), matches!(operation.job, Job::Sync { .. }));
         if operation.has_more() && !operation.queued {
             operation.queued = true;
@@ -435,7 +435,7 @@ impl Driver {
         let operation = &self.operations[key];
         if operation.in_flight == 0 && !operation.queued && !operation.has_more() {
             self.finished[operation.priority as usize] += 1;
-            self.operations.remove(key).finish(&self.door.meter);
+            self.operations.remove(key).finish(&self.gate.meter);
         }
     }
 }
@@ -443,7 +443,7 @@ impl Driver {
 impl Drop for Driver {
     fn drop(&mut self) {
         // First of all, so that nobody waits for what comes next: the backend may take a while.
-        self.door.desert();
+        self.gate.desert();
         self.operations.clear();
     }
 }

@@ -61,7 +61,7 @@ impl Engine for Immediate {
         Pending::ready(Ok(from))
     }
 
-    fn move_here(
+    fn move_inline(
         &self,
         file: &File,
         offset: u64,

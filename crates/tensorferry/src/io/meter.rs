@@ -11,7 +11,7 @@
 
 use std::time::Duration;
 
-use super::operation::Landing;
+use super::operation::Outcome;
 use super::piece::Flow;
 use super::priority::Priority;
 use crate::error::Result;
@@ -84,11 +84,11 @@ impl Meter {
     }
 
     /// A piece came back.
-    pub(super) fn landed(&self, landing: Landing) {
-        match landing {
-            Landing::Whole => {}
-            Landing::Short => self.short.add(1),
-            Landing::Hindered => self.hindered.add(1),
+    pub(super) fn landed(&self, outcome: Outcome) {
+        match outcome {
+            Outcome::Whole => {}
+            Outcome::Short => self.short.add(1),
+            Outcome::Hindered => self.hindered.add(1),
         }
     }
 

@@ -13,7 +13,7 @@
 //! into pieces, finds a way for unaligned edges, bounds what is in flight, shares the disk by
 //! [`Priority`], continues short transfers, retries what passes, and keeps every buffer alive until
 //! the kernel is done with it. Few bytes that a caller waits for are moved on its own thread
-//! ([`Engine::read_here`]), also to memory that it keeps ([`Engine::move_here`]): with the same retries, faults
+//! ([`Engine::read_inline`]), also to memory that it keeps ([`Engine::move_inline`]): with the same retries, faults
 //! and counters.
 //!
 //! Why not an asynchronous runtime? A path here has a handful of large operations under way and a
@@ -24,16 +24,16 @@ mod backend;
 mod borrowed;
 mod config;
 mod demand;
-mod door;
 mod driver;
 mod faulty;
 mod file;
 mod flight;
-mod here;
+mod gate;
 #[cfg(test)]
 #[cfg(loom)]
 pub(crate) mod immediate;
 mod inbox;
+mod inline;
 mod memory;
 mod meter;
 mod operation;
@@ -81,12 +81,12 @@ pub trait Engine: Send + Sync {
 
     /// Reads as [`read`](Self::read) does, on the calling thread, which waits anyway: for few bytes, handing
     /// them to another thread and back takes longer than the disk.
-    fn read_here(&self, file: &File, offset: u64, into: Block) -> Result<Block, Failed> {
+    fn read_inline(&self, file: &File, offset: u64, into: Block) -> Result<Block, Failed> {
         self.read(file, offset, into, Priority::Waiting).wait()
     }
 
     /// Writes as [`write`](Self::write) does, on the calling thread, likewise.
-    fn write_here(&self, file: &File, offset: u64, from: Block) -> Result<Block, Failed> {
+    fn write_inline(&self, file: &File, offset: u64, from: Block) -> Result<Block, Failed> {
         self.write(file, offset, from, Priority::Waiting).wait()
     }
 
@@ -94,7 +94,7 @@ pub trait Engine: Send + Sync {
     /// cache, and says how many: fewer than are wanted only where the file ends. So a small file is
     /// read by one call of the kernel's, and a large one straight to where it belongs. An engine that stops
     /// does not wait for it: the kernel has nothing of it but while the caller is here.
-    fn move_here(
+    fn move_inline(
         &self,
         file: &File,
         offset: u64,

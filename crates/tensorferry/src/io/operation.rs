@@ -61,7 +61,7 @@ pub(super) struct Move {
 
 /// How a piece came back.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Landing {
+pub(super) enum Outcome {
     Whole,
     Short,
     Hindered,
@@ -150,15 +150,15 @@ impl Operation {
     }
 
     /// Takes back a piece that the kernel is done with, and judges what it did.
-    pub(super) fn settle(&mut self, flight: Flight, ended: Ended) -> Landing {
+    pub(super) fn settle(&mut self, flight: Flight, ended: Ended) -> Outcome {
         let Ended { transfer, result } = ended;
         let (direct, offset) = (transfer.direct, flight.offset);
         let moved = *result.as_ref().unwrap_or(&0);
         let landed = flight.land(transfer.work, moved);
-        let landing = match (&result, &landed) {
-            (Err(_), _) => Landing::Hindered,
-            (Ok(_), Some((part, arrived))) if *arrived < part.len() => Landing::Short,
-            (Ok(_), _) => Landing::Whole,
+        let outcome = match (&result, &landed) {
+            (Err(_), _) => Outcome::Hindered,
+            (Ok(_), Some((part, arrived))) if *arrived < part.len() => Outcome::Short,
+            (Ok(_), _) => Outcome::Whole,
         };
         match (&mut self.job, landed) {
             (Job::Sync { started, .. }, _) => match result {
@@ -183,7 +183,7 @@ impl Operation {
             }
             (Job::Move(_), None) => self.fail(lost_part()),
         }
-        landing
+        outcome
     }
 
     /// Nothing of the caller's bytes moved, and the kernel did not complain: the file has ended, or

@@ -9,9 +9,9 @@ use std::time::Duration;
 
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
 
-use super::attic;
 use super::caretaker::make_room;
 use super::ledger::{Claim, Named};
+use super::mapping_cache;
 use super::populate::{Advised, complete, populate};
 use crate::error::{Error, Kind, Result};
 use crate::size::Size;
@@ -23,7 +23,7 @@ pub const ALIGNMENT: usize = 4096;
 /// fault and one TLB entry per 2 MiB instead of 512.
 const MAPPED_MIN: usize = 2 << 20;
 
-/// From this size on, memory that is used again is worth its place in the attic.
+/// From this size on, memory that is used again is worth its place in the mapping cache.
 const RECYCLED_MIN: usize = 1 << 20;
 
 /// Aligned, zeroed, owned bytes.
@@ -43,7 +43,7 @@ enum Origin {
     Nothing,
     Heap(Layout),
     Mapping(usize),
-    /// Goes to the attic rather than back to the kernel.
+    /// Goes to the mapping cache rather than back to the kernel.
     Recycled(usize),
 }
 
@@ -85,7 +85,7 @@ impl Buffer {
         if len < RECYCLED_MIN {
             return Self::zeroed(len);
         }
-        if let Some((start, mapped, _)) = attic::take(len) {
+        if let Some((start, mapped, _)) = mapping_cache::take(len) {
             return Ok(Self::again(start, len, mapped, Claim::default()));
         }
         Self::mapped(len, Origin::Recycled)
@@ -94,7 +94,7 @@ impl Buffer {
     /// The same, counted by an account for as long as it exists.
     pub(crate) fn recycled_by(account: &Named, len: usize) -> Result<Self> {
         if len >= RECYCLED_MIN
-            && let Some((start, mapped, mut claim)) = attic::take(len)
+            && let Some((start, mapped, mut claim)) = mapping_cache::take(len)
         {
             claim.move_to(account);
             return Ok(Self::again(start, len, mapped, claim));
@@ -125,7 +125,7 @@ impl Buffer {
         })
     }
 
-    /// What the attic had.
+    /// What the mapping cache had.
     fn again(start: NonNull<u8>, len: usize, mapped: usize, claim: Claim) -> Self {
         Self { start, len, origin: Origin::Recycled(mapped), advised: Advised::default(), claim }
     }
@@ -224,7 +224,7 @@ impl Drop for Buffer {
             }
             // SAFETY: mapped in `zeroed` with this length, and given up only here.
             Origin::Recycled(len) => unsafe {
-                attic::keep(self.start, len, mem::take(&mut self.claim));
+                mapping_cache::keep(self.start, len, mem::take(&mut self.claim));
             },
         }
     }

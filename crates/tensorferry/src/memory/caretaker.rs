@@ -1,8 +1,8 @@
 //! Gives memory that is kept for speed back to the system.
 //!
 //! ```text
-//!   attic: mappings that nobody uses         ┐   idle for 5 s,
-//!   shelf: blocks that nobody uses           ┼─► or memory gets short ───────────────► the system
+//!   mapping cache: mappings that nobody uses         ┐   idle for 5 s,
+//!   spare blocks: blocks that nobody uses           ┼─► or memory gets short ───────────────► the system
 //!   pools: buffers that nobody uses just now ┤   or the ledger has no room
 //!   caches                                   ┴─► the ledger has no room otherwise
 //! ```

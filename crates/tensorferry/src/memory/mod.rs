@@ -7,7 +7,7 @@
 //!   Lease   a slot of a Pool, returned      ├──► Block: what an operation owns while the kernel
 //!   Foreign somebody else's memory, kept    ┘           or a device works on it
 //!      ▲
-//!   Shelf   large blocks that are used again and again
+//!   SpareBlocks   large blocks that are used again and again
 //!   Loans   blocks of another allocator, freed when nobody here reads them any more
 //!   Mapped  a file as memory, private; residency: how much of it the kernel has at hand
 //!
@@ -29,7 +29,6 @@
 pub mod arena;
 pub mod ledger;
 
-mod attic;
 mod block;
 mod buffer;
 mod caretaker;
@@ -38,13 +37,14 @@ mod headroom;
 mod loan;
 mod local;
 mod mapped;
+mod mapping_cache;
 mod part;
 mod pool;
 mod populate;
 mod process;
 mod region;
 mod residency;
-mod shelf;
+mod spare_blocks;
 mod spin;
 
 pub use arena::Arena;
@@ -65,5 +65,5 @@ pub(crate) use process::process_id;
 pub(crate) use region::overlap;
 pub use region::{Reading, Region, Writing};
 pub use residency::residency;
-pub use shelf::{Share, Shelf};
+pub use spare_blocks::{Share, SpareBlocks};
 pub use spin::Spin;

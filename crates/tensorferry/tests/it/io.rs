@@ -1,6 +1,6 @@
 //! One conformance suite for every backend, and what each fault becomes.
 
-mod here;
+mod inline;
 
 use std::path::PathBuf;
 use std::sync::Arc;

@@ -1,11 +1,11 @@
 //! The caches of a cluster, over a run of some epochs.
 //!
-//! Every node has one [`Shelf`](tensorferry::plan::data::eviction::Shelf), the very one that the running loader has.
+//! Every node has one [`Tier`](tensorferry::plan::data::eviction::Tier), the very one that the running loader has.
 //! Orders are torch's, so what is counted here is what a run with that seed does.
 //!
 //! ```text
 //!   Setup ──► Itinerary ──► replay, for each policy ──► Tally of each epoch ──► Comparison
-//!             which node uses    shelves, clock                                  beside the
+//!             which node uses    tier, clock                                  beside the
 //!             a sample in        of the nodes                                    lower bound
 //!             which epoch
 //! ```
@@ -20,7 +20,7 @@
 //! | results, as data and as a table | `comparison.rs` |
 //!
 //! *Memory.* The itinerary takes a byte for each sample and epoch (two beyond 256 nodes), two orders take
-//! eight bytes a sample, and a shelf about 50 bytes for each sample that it keeps.
+//! eight bytes a sample, and a tier about 50 bytes for each sample that it keeps.
 //!
 //! *The lower bound.* Where nodes read from one another, an epoch reads at least what all caches together
 //! can't hold. Where they don't, a node keeps a sample from one use to the next or reads it again; what

@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 use tensorferry::Result;
-use tensorferry::plan::data::eviction::{Copies, Moment, Policy, Shelf, Use};
+use tensorferry::plan::data::eviction::{Copies, Moment, Policy, Tier, Use};
 
 use super::clock::{Clock, Place};
 use super::itinerary::Itinerary;
@@ -110,7 +110,7 @@ struct Cluster<'a> {
     setup: &'a Setup,
     policy: Policy,
     itinerary: &'a Itinerary,
-    shelves: Vec<Shelf>,
+    tier: Vec<Tier>,
     /// How many nodes keep each sample, where that matters.
     copies: Vec<u16>,
     /// Where each sample stands in the next epoch, where that matters.
@@ -125,7 +125,7 @@ impl<'a> Cluster<'a> {
             setup,
             policy,
             itinerary,
-            shelves: (0..setup.nodes).map(|_| Shelf::new(policy, setup.cache)).collect(),
+            tier: (0..setup.nodes).map(|_| Tier::new(policy, setup.cache)).collect(),
             copies: if setup.peers { vec![0; setup.samples as usize] } else { Vec::new() },
             positions: Vec::new(),
             clock: Clock::new(setup),
@@ -181,7 +181,7 @@ impl<'a> Cluster<'a> {
         let gpu = (place % u64::from(self.setup.world_size())) as u32;
         let node = gpu / self.setup.gpus;
         // Only to have what is known of the sample in the processor's cache when its turn comes.
-        std::hint::black_box(self.shelves[node as usize].contains(id));
+        std::hint::black_box(self.tier[node as usize].contains(id));
         let now = Moment { epoch, position: place as u32 };
         let mut use_ = Use { now, ..Use::default() };
         match self.policy {
@@ -192,10 +192,10 @@ impl<'a> Cluster<'a> {
         Foreseen { id, gpu, node, use_ }
     }
 
-    /// A node uses a sample: where it came from, and what the shelf makes of it.
+    /// A node uses a sample: where it came from, and what the tier makes of it.
     fn use_sample(&mut self, foreseen: &Foreseen) -> Place {
         let Foreseen { id, node, mut use_, .. } = *foreseen;
-        let own = &mut self.shelves[node as usize];
+        let own = &mut self.tier[node as usize];
         let is_local = own.contains(id);
         let elsewhere = self.setup.peers && self.copies[id as usize] > u16::from(is_local);
         use_.copies = match (self.setup.peers, elsewhere) {

@@ -11,7 +11,7 @@ use crate::error::{Error, Result};
 use crate::io::Shared;
 use crate::memory::Arena;
 use crate::memory::arena::Span;
-use crate::plan::data::eviction::{Policy, Shelf, Use};
+use crate::plan::data::eviction::{Policy, Tier, Use};
 use crate::size::Size;
 
 /// Samples start at multiples of this, so that freed places fit others.
@@ -34,7 +34,7 @@ pub struct Config {
 /// The SSD's part of a cache. Its owner has the lock.
 pub struct Disk {
     file: StoredFile,
-    shelf: Shelf,
+    tier: Tier,
     arena: Arena,
     places: HashMap<u32, Place>,
     /// Free bytes of the file system that are left to others.
@@ -87,12 +87,12 @@ impl Disk {
             Error::from_errno(errno, message).with("directory", directory.display())
         })?;
         let arena = Arena::new(Size(bytes.next_multiple_of(ALIGNMENT)), ALIGNMENT)?;
-        let (shelf, places) = (Shelf::new(policy, *bytes), HashMap::new());
-        Ok(Self { file, shelf, arena, places, leave_bytes: *leave_bytes, grown: 0 })
+        let (tier, places) = (Tier::new(policy, *bytes), HashMap::new());
+        Ok(Self { file, tier, arena, places, leave_bytes: *leave_bytes, grown: 0 })
     }
 
     pub fn used(&self) -> u64 {
-        self.shelf.used()
+        self.tier.used()
     }
 
     /// Where the sample is; [`found`](Self::found) or [`let_go`](Self::let_go) must follow.
@@ -108,7 +108,7 @@ impl Disk {
     pub fn found(&mut self, id: u32, whole: bool, use_: &Use) {
         if !whole {
             self.remove(id);
-        } else if !self.shelf.touch(id, use_) {
+        } else if !self.tier.touch(id, use_) {
             self.forget(id);
         }
         self.let_go(id);
@@ -123,18 +123,18 @@ impl Disk {
         }
     }
 
-    /// A place for a sample, if the shelf admits it and there is room in one piece;
+    /// A place for a sample, if the tier admits it and there is room in one piece;
     /// [`publish`](Self::publish) must follow.
     pub fn reserve(&mut self, id: u32, bytes: u64, use_: &Use) -> Option<Writing> {
         let mut evicted = Vec::new();
-        if self.places.contains_key(&id) || !self.shelf.admit(id, bytes, use_, &mut evicted) {
+        if self.places.contains_key(&id) || !self.tier.admit(id, bytes, use_, &mut evicted) {
             return None;
         }
         for id in evicted {
             self.forget(id);
         }
         let Ok(span) = self.arena.allocate(bytes.max(1)) else {
-            self.shelf.remove(id);
+            self.tier.remove(id);
             return None;
         };
         let (file, offset) = (self.file.clone(), span.offset());
@@ -160,7 +160,7 @@ impl Disk {
 
     /// Lets go of a sample, if it is here.
     pub fn remove(&mut self, id: u32) {
-        self.shelf.remove(id);
+        self.tier.remove(id);
         self.forget(id);
     }
 

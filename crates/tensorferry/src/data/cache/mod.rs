@@ -2,11 +2,11 @@
 //!
 //! ```text
 //!   find ─► memory ─► SSD ─► (backend)
-//!   keep ─► memory, if its shelf admits it ─► what had to go, or was refused ─► SSD, likewise
+//!   keep ─► memory, if its tier admits it ─► what had to go, or was refused ─► SSD, likewise
 //! ```
 //!
 //! Which samples are kept is decided by [`plan::data::eviction`](crate::plan::data::eviction), from the orders of
-//! this epoch and the next; this module holds the bytes and does what the shelves say. A sample is in at most one
+//! this epoch and the next; this module holds the bytes and does what the tier says. A sample is in at most one
 //! tier of a node: one that comes from the SSD to memory leaves the SSD. Both tiers are bounded in bytes; the
 //! SSD's is one file without a name, so that nothing is left behind however the process ends.
 //!
@@ -31,7 +31,7 @@ use crate::error::Result;
 use crate::memory::{Claim, Named, Priority};
 #[cfg(not(loom))]
 use crate::memory::{Keeper, soon};
-use crate::plan::data::eviction::{Copies, Future, Moment, Policy, Shelf, Use};
+use crate::plan::data::eviction::{Copies, Future, Moment, Policy, Tier, Use};
 use crate::sync::{Mutex, lock};
 
 /// What samples in memory take, of all caches.
@@ -81,7 +81,7 @@ pub struct Cache {
 }
 
 struct Memory {
-    shelf: Shelf,
+    tier: Tier,
     held: HashMap<u32, Raw>,
     future: Future,
     /// What it may take in an epoch in which nobody needs it more.
@@ -94,9 +94,9 @@ impl Cache {
     pub fn new(len: u64, config: &Config) -> Result<Self> {
         let capacity = config.memory_bytes;
         ACCOUNT.check(capacity)?;
-        let (shelf, claim) = (Shelf::new(config.policy, capacity), ACCOUNT.nothing());
+        let (tier, claim) = (Tier::new(config.policy, capacity), ACCOUNT.nothing());
         let (held, future) = (HashMap::new(), Future::new(len)?);
-        let memory = Arc::new(Mutex::new(Memory { shelf, held, future, capacity, claim }));
+        let memory = Arc::new(Mutex::new(Memory { tier, held, future, capacity, claim }));
         #[cfg(not(loom))]
         {
             let keeper = Arc::downgrade(&memory);
@@ -122,7 +122,7 @@ impl Cache {
     pub fn foresee(&self, epoch: u32, orders: &[Vec<u32>]) -> Result<()> {
         let mut memory = lock(&self.memory);
         let capacity = memory.capacity;
-        memory.shelf.limit_to(capacity, &mut Vec::new());
+        memory.tier.limit_to(capacity, &mut Vec::new());
         memory.future = Future::new(self.len)?;
         memory.future.forget_before(epoch);
         orders.iter().try_for_each(|order| memory.future.push_epoch(order))
@@ -156,12 +156,12 @@ impl Cache {
         let read = raw.in_memory();
         let mut memory = lock(&self.memory);
         match read {
-            Ok(raw) if memory.shelf.contains(id) => {
+            Ok(raw) if memory.tier.contains(id) => {
                 memory.held.insert(id, raw);
             }
             Ok(_) => return,
             Err(_) => {
-                memory.shelf.remove(id);
+                memory.tier.remove(id);
                 memory.settle();
                 return;
             }
@@ -185,7 +185,7 @@ impl Cache {
         let raw = lock(&self.memory).held.get(&id).cloned()?;
         let use_ = self.use_of(id, now);
         let mut memory = lock(&self.memory);
-        if !memory.shelf.touch(id, &use_) {
+        if !memory.tier.touch(id, &use_) {
             memory.held.remove(&id);
             memory.settle();
         }
@@ -206,7 +206,7 @@ impl Cache {
         let mut memory = lock(&self.memory);
         let mut evicted = Vec::new();
         memory.claim_for(id, bytes);
-        let admitted = memory.shelf.admit(id, bytes, use_, &mut evicted);
+        let admitted = memory.tier.admit(id, bytes, use_, &mut evicted);
         leaving.extend(evicted.into_iter().filter_map(|id| Some((id, memory.held.remove(&id)?))));
         memory.settle();
         admitted
@@ -226,23 +226,23 @@ impl Cache {
     /// Bytes in memory, and on the SSD.
     pub fn used(&self) -> (u64, u64) {
         let disk = self.disk.as_ref().map_or(0, |disk| lock(disk).used());
-        (lock(&self.memory).shelf.used(), disk)
+        (lock(&self.memory).tier.used(), disk)
     }
 }
 
 impl Memory {
     /// Has room for a sample counted. If there is none, the cache keeps to what it has.
     fn claim_for(&mut self, id: u32, bytes: u64) {
-        let wanted = self.shelf.used().saturating_add(bytes).min(self.shelf.capacity());
+        let wanted = self.tier.used().saturating_add(bytes).min(self.tier.capacity());
         let more = wanted.saturating_sub(self.claim.held());
-        if more > 0 && !self.shelf.contains(id) && !self.claim.try_grow(more) {
-            self.shelf.limit_to(self.shelf.used(), &mut Vec::new());
+        if more > 0 && !self.tier.contains(id) && !self.claim.try_grow(more) {
+            self.tier.limit_to(self.tier.used(), &mut Vec::new());
         }
     }
 
-    /// Counts what the shelf holds.
+    /// Counts what the tier holds.
     fn settle(&mut self) {
-        self.claim.shrink(self.claim.held().saturating_sub(self.shelf.used()));
+        self.claim.shrink(self.claim.held().saturating_sub(self.tier.used()));
     }
 }
 
@@ -256,10 +256,10 @@ impl Keeper for Mutex<Memory> {
 
     fn give_up(&self, bytes: u64) {
         let Some(mut memory) = soon(self) else { return };
-        let used = memory.shelf.used();
+        let used = memory.tier.used();
         let stay = used.saturating_sub(bytes.max(used / GIVEN_SHARE));
         let mut evicted = Vec::new();
-        memory.shelf.limit_to(stay, &mut evicted);
+        memory.tier.limit_to(stay, &mut evicted);
         let leaving: Vec<_> = evicted.iter().map(|id| memory.held.remove(id)).collect();
         // The bytes go before they count no more.
         drop(leaving);
@@ -267,7 +267,7 @@ impl Keeper for Mutex<Memory> {
     }
 
     fn idle(&self) -> u64 {
-        soon(self).map_or(0, |memory| memory.shelf.used())
+        soon(self).map_or(0, |memory| memory.tier.used())
     }
 }
 
@@ -314,7 +314,7 @@ mod tests {
             self.engine.write(file, at, from, priority)
         }
 
-        fn move_here(
+        fn move_inline(
             &self,
             file: &File,
             offset: u64,
@@ -322,7 +322,7 @@ mod tests {
             priority: Priority,
         ) -> Result<usize> {
             self.look();
-            self.engine.move_here(file, offset, memory, priority)
+            self.engine.move_inline(file, offset, memory, priority)
         }
 
         fn sync(&self, file: &File, priority: Priority) -> Pending<()> {

@@ -351,7 +351,7 @@ mod tests {
             caught("plan/mod.rs", &format!("fn f() {{ let x = {import}; }}"), &what);
         }
         let grouped = "use std::{time::{Duration, Instant}};";
-        caught("plan/data/eviction/shelf.rs", grouped, "`plan` imports `std::time::Instant`");
+        caught("plan/data/eviction/tier.rs", grouped, "`plan` imports `std::time::Instant`");
         caught("plan/mod.rs", "use super::io::File;", "`plan` imports `crate::io::File`");
         caught("plan/mod.rs", "fn f() { println!(\"{}\", 1) }", "`plan` prints with `println!`");
         caught("plan.rs", "use crate::data;", "the ground `plan` imports the path `data`");
@@ -387,7 +387,7 @@ mod tests {
             assert_eq!(said(&format!("use {import};")), [what]);
         }
         assert_eq!(said("fn f() { println!() }"), ["the simulator prints with `println!`"]);
-        let plain = "use tensorferry::{Error, Size, plan::data::eviction::Shelf, random::SplitMix64}; \
+        let plain = "use tensorferry::{Error, Size, plan::data::eviction::Tier, random::SplitMix64}; \
                      use std::time::Duration; use super::io::Clock; use crate::data; use self::thread;";
         assert_eq!(said(plain), [""; 0]);
     }

@@ -1,6 +1,6 @@
 //! Which samples one node keeps near.
 //!
-//! A [`Shelf`] is one bounded tier of one node: it knows which samples are there, how large they are and
+//! A [`Tier`] is one bounded tier of one node: it knows which samples are there, how large they are and
 //! which of them has to go first. It holds no bytes, so that the running loader and a simulator of a cluster
 //! use the same one. A sample is in one of two states, *kept* or *not kept*:
 //!
@@ -28,7 +28,7 @@
 //! # Why Belady's choice looks at epochs only
 //!
 //! A node uses a sample at most once in an epoch, so whatever is kept for its next use is kept across
-//! the end of an epoch, and what counts is what the shelf holds there. Which of two samples of the same
+//! the end of an epoch, and what counts is what the tier holds there. Which of two samples of the same
 //! epoch comes first does not change how many there are. On one node comparing epochs is exactly as good
 //! as comparing moments. On several it depends on chance whether room gets free in time within an epoch: up to
 //! two thousandths more are read with 40,000 samples, a ten-thousandth with two million (`tests.rs`). In
@@ -41,14 +41,14 @@
 //!
 //! Then a node's only copy serves all, and is needed in the next epoch whichever node uses the sample
 //! there. [`Copies`] says so. `belady` keeps an only copy before any second one, and whoever came first
-//! answers for it as long as training lasts: the shelves together hold different samples, until
+//! answers for it as long as training lasts: the tiers together hold different samples, until
 //! they hold all of them.
 //!
 //! | what | file |
 //! |---|---|
 //! | moments and uses | `moment.rs` |
 //! | policies and ranks | `policy.rs` |
-//! | the state machine | `shelf.rs` |
+//! | the state machine | `tier.rs` |
 //! | who goes first | `queue.rs` |
 //! | next uses, from orders of coming epochs | `future.rs` |
 
@@ -56,12 +56,12 @@ mod future;
 mod moment;
 mod policy;
 mod queue;
-mod shelf;
 #[cfg(test)]
 #[cfg(not(loom))]
 mod tests;
+mod tier;
 
 pub use future::{EPOCHS_AHEAD_MAX, Future};
 pub use moment::{Copies, Moment, Use};
 pub use policy::Policy;
-pub use shelf::{SAMPLE_BYTES_MAX, Shelf};
+pub use tier::{SAMPLE_BYTES_MAX, Tier};

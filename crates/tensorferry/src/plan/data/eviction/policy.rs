@@ -14,7 +14,7 @@ use crate::error::{Error, Result};
 pub enum Policy {
     /// The sample that was not used for the longest time goes.
     Lru,
-    /// The shelf is filled once and stays as it is.
+    /// The tier is filled once and stays as it is.
     NeverEvict,
     /// Each node keeps what it uses most often in the whole run. It settles on the placement that is
     /// known from the seed, and keeps what is less often used as long as there is room.

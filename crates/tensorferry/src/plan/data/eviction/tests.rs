@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use proptest::prelude::*;
 
-use super::{Copies, Future, Moment, Policy, Shelf, Use};
+use super::{Copies, Future, Moment, Policy, Tier, Use};
 use crate::plan::data::order::{Distributed, Mt19937, randperm};
 
 /// What one node uses, epoch by epoch.
@@ -31,14 +31,14 @@ fn uses(run: &Run, samples: u32) -> Vec<(u32, Use)> {
 
 /// Moments at which the sample was there.
 fn hits(policy: Policy, run: &Run, samples: u32, capacity: u64) -> Vec<Moment> {
-    let mut shelf = Shelf::new(policy, capacity);
+    let mut tier = Tier::new(policy, capacity);
     let mut hits = Vec::new();
     for (id, use_) in uses(run, samples) {
-        if shelf.contains(id) {
+        if tier.contains(id) {
             hits.push(use_.now);
-            shelf.touch(id, &use_);
+            tier.touch(id, &use_);
         } else {
-            shelf.admit(id, 1, &use_, &mut Vec::new());
+            tier.admit(id, 1, &use_, &mut Vec::new());
         }
     }
     hits
@@ -168,76 +168,76 @@ fn belady_spreads_hits_over_an_epoch_where_exact_moments_bring_them_first() {
 
 #[test]
 fn lobster_lets_go_of_what_the_next_epoch_does_not_use() {
-    let mut shelf = Shelf::new(Policy::Lobster, 10);
+    let mut tier = Tier::new(Policy::Lobster, 10);
     let at = |epoch, position| Moment { epoch, position };
     let soon = Use { now: at(0, 0), next: Some(at(1, 5)), ..Use::default() };
-    assert!(shelf.admit(7, 4, &soon, &mut Vec::new()));
+    assert!(tier.admit(7, 4, &soon, &mut Vec::new()));
     let later = Use { now: at(1, 5), next: Some(at(3, 0)), ..Use::default() };
-    assert!(!shelf.touch(7, &later));
-    assert_eq!((shelf.contains(7), shelf.used()), (false, 0));
-    assert!(!shelf.admit(7, 4, &later, &mut Vec::new()));
+    assert!(!tier.touch(7, &later));
+    assert_eq!((tier.contains(7), tier.used()), (false, 0));
+    assert!(!tier.admit(7, 4, &later, &mut Vec::new()));
 }
 
 #[test]
 fn belady_gives_up_a_second_copy_for_an_only_one_and_never_the_reverse() {
-    let mut shelf = Shelf::new(Policy::Belady, 2);
+    let mut tier = Tier::new(Policy::Belady, 2);
     let with =
         |copies| Use { next: Some(Moment { epoch: 1, position: 0 }), copies, ..Use::default() };
     let (only, several) = (with(Copies::Only), with(Copies::Several));
     let mut evicted = Vec::new();
-    assert!(shelf.admit(1, 1, &only, &mut evicted) && shelf.admit(2, 1, &several, &mut evicted));
+    assert!(tier.admit(1, 1, &only, &mut evicted) && tier.admit(2, 1, &several, &mut evicted));
     // Others have copied what this node answers for.
-    assert!(shelf.touch(1, &several));
-    assert!(shelf.admit(3, 1, &only, &mut evicted));
+    assert!(tier.touch(1, &several));
+    assert!(tier.admit(3, 1, &only, &mut evicted));
     assert_eq!(evicted, [2]);
-    assert!(!shelf.admit(4, 1, &several, &mut evicted));
-    assert!(!shelf.admit(4, 1, &only, &mut evicted));
-    assert!(shelf.contains(1) && shelf.contains(3));
+    assert!(!tier.admit(4, 1, &several, &mut evicted));
+    assert!(!tier.admit(4, 1, &only, &mut evicted));
+    assert!(tier.contains(1) && tier.contains(3));
 }
 
 #[test]
 fn a_sample_that_fits_in_no_way_is_refused_and_nothing_goes_for_it() {
     for policy in Policy::ALL {
-        let mut shelf = Shelf::new(policy, u64::MAX);
-        assert!(!shelf.admit(1, 1 << 32, &Use::default(), &mut Vec::new()), "{policy}");
-        let mut shelf = Shelf::new(policy, 9);
+        let mut tier = Tier::new(policy, u64::MAX);
+        assert!(!tier.admit(1, 1 << 32, &Use::default(), &mut Vec::new()), "{policy}");
+        let mut tier = Tier::new(policy, 9);
         let use_ = Use { next: Some(Moment { epoch: 1, position: 3 }), uses: 2, ..Use::default() };
         let mut evicted = Vec::new();
-        assert!(shelf.admit(1, 9, &use_, &mut evicted), "{policy}");
-        assert!(!shelf.admit(2, 10, &use_, &mut evicted), "{policy}");
-        assert!(shelf.admit(3, 0, &use_, &mut evicted), "{policy}: nothing takes no room");
+        assert!(tier.admit(1, 9, &use_, &mut evicted), "{policy}");
+        assert!(!tier.admit(2, 10, &use_, &mut evicted), "{policy}");
+        assert!(tier.admit(3, 0, &use_, &mut evicted), "{policy}: nothing takes no room");
         assert!(evicted.is_empty(), "{policy}");
     }
 }
 
 #[test]
-fn a_shelf_that_is_limited_lets_go_of_what_is_used_last_and_takes_more_again_later() {
-    let mut shelf = Shelf::new(Policy::Belady, 5);
+fn a_tier_that_is_limited_lets_go_of_what_is_used_last_and_takes_more_again_later() {
+    let mut tier = Tier::new(Policy::Belady, 5);
     let next = |epoch| Use { next: Some(Moment { epoch, position: 0 }), ..Use::default() };
     let mut evicted = Vec::new();
     for (id, epoch) in [(1, 4), (2, 1), (3, 5), (4, 2), (5, 3)] {
-        assert!(shelf.admit(id, 1, &next(epoch), &mut evicted));
+        assert!(tier.admit(id, 1, &next(epoch), &mut evicted));
     }
-    shelf.limit_to(2, &mut evicted);
-    assert_eq!((evicted.as_slice(), shelf.used(), shelf.capacity()), (&[3, 1, 5][..], 2, 2));
-    assert!(!shelf.admit(6, 1, &next(9), &mut evicted) && shelf.contains(2) && shelf.contains(4));
-    shelf.limit_to(3, &mut evicted);
-    assert!(shelf.admit(6, 1, &next(9), &mut evicted));
-    assert_eq!((evicted.len(), shelf.used()), (3, 3));
+    tier.limit_to(2, &mut evicted);
+    assert_eq!((evicted.as_slice(), tier.used(), tier.capacity()), (&[3, 1, 5][..], 2, 2));
+    assert!(!tier.admit(6, 1, &next(9), &mut evicted) && tier.contains(2) && tier.contains(4));
+    tier.limit_to(3, &mut evicted);
+    assert!(tier.admit(6, 1, &next(9), &mut evicted));
+    assert_eq!((evicted.len(), tier.used()), (3, 3));
 }
 
 #[test]
 fn the_queue_stays_small_however_often_samples_are_used() {
     for policy in Policy::ALL {
-        let mut shelf = Shelf::new(policy, 10);
+        let mut tier = Tier::new(policy, 10);
         for turn in 0..100_000u32 {
             let now = Moment { epoch: turn, position: 0 };
             let next = Some(Moment { epoch: turn + 1, position: turn % 7 });
             let use_ = Use { now, next, uses: turn, ..Use::default() };
-            shelf.admit(turn % 10, 1, &use_, &mut Vec::new());
+            tier.admit(turn % 10, 1, &use_, &mut Vec::new());
         }
-        assert_eq!(shelf.len(), 10);
-        assert!(shelf.queued() <= 64, "{policy}: {}", shelf.queued());
+        assert_eq!(tier.len(), 10);
+        assert!(tier.queued() <= 64, "{policy}: {}", tier.queued());
     }
 }
 
@@ -252,22 +252,22 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(300))]
 
     #[test]
-    fn a_shelf_is_never_overfull_and_tells_all_that_goes(
+    fn a_tier_is_never_overfull_and_tells_all_that_goes(
         policy in prop::sample::select(Policy::ALL.to_vec()),
         capacity in 0u64..60,
         steps in prop::collection::vec((0u32..25, 0u64..20, 0u8..8, any_use()), 0..400),
     ) {
-        let mut shelf = Shelf::new(policy, capacity);
+        let mut tier = Tier::new(policy, capacity);
         let mut model: HashMap<u32, u64> = HashMap::new();
         for (id, bytes, action, use_) in steps {
             let mut evicted = Vec::new();
             if action == 0 {
-                prop_assert_eq!(shelf.remove(id), model.remove(&id));
+                prop_assert_eq!(tier.remove(id), model.remove(&id));
             } else if model.contains_key(&id) {
-                if !shelf.touch(id, &use_) {
+                if !tier.touch(id, &use_) {
                     model.remove(&id);
                 }
-            } else if shelf.admit(id, bytes, &use_, &mut evicted) {
+            } else if tier.admit(id, bytes, &use_, &mut evicted) {
                 for gone in evicted {
                     prop_assert!(model.remove(&gone).is_some(), "{} was not there", gone);
                 }
@@ -275,10 +275,10 @@ proptest! {
             } else {
                 prop_assert!(evicted.is_empty());
             }
-            prop_assert!(shelf.used() <= capacity);
-            prop_assert_eq!(shelf.used(), model.values().sum::<u64>());
-            prop_assert_eq!(shelf.len(), model.len());
-            prop_assert!(model.keys().all(|id| shelf.contains(*id)));
+            prop_assert!(tier.used() <= capacity);
+            prop_assert_eq!(tier.used(), model.values().sum::<u64>());
+            prop_assert_eq!(tier.len(), model.len());
+            prop_assert!(model.keys().all(|id| tier.contains(*id)));
         }
     }
 
@@ -306,14 +306,14 @@ proptest! {
         sizes in prop::collection::vec(1u64..40, 1..60), capacity in 0u64..1500, seed in any::<u64>(),
     ) {
         let samples = sizes.len() as u32;
-        let mut shelf = Shelf::new(Policy::Belady, capacity);
+        let mut tier = Tier::new(Policy::Belady, capacity);
         let run = node(samples, 1, 4, seed);
         let mut read = [0; 4];
         for (id, use_) in uses(&run, samples) {
             let bytes = sizes[id as usize];
-            if !shelf.touch(id, &use_) {
+            if !tier.touch(id, &use_) {
                 read[use_.now.epoch as usize] += bytes;
-                shelf.admit(id, bytes, &use_, &mut Vec::new());
+                tier.admit(id, bytes, &use_, &mut Vec::new());
             }
         }
         let bound = sizes.iter().sum::<u64>().saturating_sub(capacity);

@@ -13,12 +13,12 @@ use super::priority::Priority;
 use crate::error::{Error, Kind, Result};
 use crate::memory::process_id;
 
-pub(super) struct Door {
+pub(super) struct Gate {
     pub engine: u64,
     pub meter: Meter,
     /// Whether somebody waits for a disk.
     pub demand: Demand,
-    /// The process the driver lives in: a forked child has the door, but nobody behind it.
+    /// The process the driver lives in: a forked child has the gate, but nobody behind it.
     process: u32,
     driver: ThreadId,
     inbox: Inbox<Message>,
@@ -31,8 +31,8 @@ pub(super) enum Message {
     FileClosed(u64),
 }
 
-impl Door {
-    /// A door in front of the calling thread.
+impl Gate {
+    /// A gate in front of the calling thread.
     pub(super) fn new(
         engine: u64,
         operations_max: usize,
@@ -78,7 +78,7 @@ impl Door {
         let lane = priority as usize;
         let entered = self.inbox.enter(lane, !self.is_driver());
         entered.map_err(|why| Error::new(Kind::Closed, why))?;
-        Ok(Visit { door: self, lane })
+        Ok(Visit { gate: self, lane })
     }
 
     /// Answers an operation that never gets in.
@@ -88,7 +88,7 @@ impl Door {
     }
 
     /// A caller has moved `bytes` itself, or failed.
-    pub(super) fn done_here(
+    pub(super) fn done_inline(
         &self,
         verb: Verb,
         priority: Priority,
@@ -146,13 +146,13 @@ impl Door {
 
 /// A caller that carries out an operation of its own: an engine that stops waits for it.
 pub(super) struct Visit<'a> {
-    door: &'a Door,
+    gate: &'a Gate,
     lane: usize,
 }
 
 impl Drop for Visit<'_> {
     fn drop(&mut self) {
-        self.door.inbox.leave(self.lane, || self.door.waker.wake());
+        self.gate.inbox.leave(self.lane, || self.gate.waker.wake());
     }
 }
 

@@ -30,9 +30,9 @@ const SLACK_SHARE: usize = 4;
 /// What all mappings take.
 static KEPT: Named = Named::new("kept for the next load", Priority::Kept);
 
-static ATTIC: Mutex<Attic> = Mutex::new(Attic { kept: Vec::new(), bytes: 0 });
+static CACHE: Mutex<MappingCache> = Mutex::new(MappingCache { kept: Vec::new(), bytes: 0 });
 
-struct Attic {
+struct MappingCache {
     /// Oldest first.
     kept: Vec<Mapping>,
     bytes: usize,
@@ -46,13 +46,13 @@ struct Mapping {
     claim: Claim,
 }
 
-// SAFETY: a mapping in the attic is reached by nobody else, and has no affinity to a thread.
+// SAFETY: a mapping in the mapping cache is reached by nobody else, and has no affinity to a thread.
 unsafe impl Send for Mapping {}
 
 /// A kept mapping of at least `len` bytes and not much more, with its length, and the claim for it. What is
 /// in it is what its last user left.
 pub(super) fn take(len: usize) -> Option<(NonNull<u8>, usize, Claim)> {
-    let mapping = soon(&ATTIC)?.take(len)?;
+    let mapping = soon(&CACHE)?.take(len)?;
     Some((mapping.start, mapping.len, mapping.claim))
 }
 
@@ -69,12 +69,12 @@ pub(super) unsafe fn keep(start: NonNull<u8>, len: usize, mut claim: Claim) {
     }
     let has_room = counted || claim.try_grow(len as u64);
     let mapping = Mapping { start, len, since: Instant::now(), claim };
-    let leaving = match soon(&ATTIC).filter(|_| has_room) {
-        // So does a child that was forked while its parent was in the attic.
+    let leaving = match soon(&CACHE).filter(|_| has_room) {
+        // So does a child that was forked while its parent was in the mapping cache.
         None => vec![mapping],
-        Some(mut attic) => {
-            attic.put(mapping);
-            attic.surplus(*KEPT_BYTES_MAX)
+        Some(mut cache) => {
+            cache.put(mapping);
+            cache.surplus(*KEPT_BYTES_MAX)
         }
     };
     leaving.into_iter().for_each(Mapping::unmap);
@@ -85,39 +85,39 @@ pub(super) unsafe fn keep(start: NonNull<u8>, len: usize, mut claim: Claim) {
 
 /// Unmaps what was kept since before then, or everything; whether something is still kept.
 fn give_back(idle_since: Option<Instant>) -> bool {
-    let Some(mut attic) = soon(&ATTIC) else { return true };
-    let leaving = attic.take_due(idle_since);
-    let any = !attic.kept.is_empty();
+    let Some(mut cache) = soon(&CACHE) else { return true };
+    let leaving = cache.take_due(idle_since);
+    let any = !cache.kept.is_empty();
     // Nobody waits while the kernel takes the pages.
-    drop(attic);
+    drop(cache);
     leaving.into_iter().for_each(Mapping::unmap);
     any
 }
 
 /// Made when something is first kept, and never dropped.
 static KEEPER: LazyLock<Arc<dyn Keeper>> = LazyLock::new(|| {
-    let keeper: Arc<dyn Keeper> = Arc::new(OfAttic);
+    let keeper: Arc<dyn Keeper> = Arc::new(OfMappingCache);
     KEPT.enlist(Priority::Kept, Arc::downgrade(&keeper));
     keeper
 });
 
-struct OfAttic;
+struct OfMappingCache;
 
-impl Keeper for OfAttic {
+impl Keeper for OfMappingCache {
     fn give_back(&self, idle_since: Option<Instant>) -> bool {
         give_back(idle_since)
     }
 
     fn give_up(&self, bytes: u64) {
-        let Some(mut attic) = soon(&ATTIC) else { return };
-        let stay = (attic.bytes as u64).saturating_sub(bytes);
-        let leaving = attic.surplus(stay as usize);
-        drop(attic);
+        let Some(mut cache) = soon(&CACHE) else { return };
+        let stay = (cache.bytes as u64).saturating_sub(bytes);
+        let leaving = cache.surplus(stay as usize);
+        drop(cache);
         leaving.into_iter().for_each(Mapping::unmap);
     }
 
     fn idle(&self) -> u64 {
-        soon(&ATTIC).map_or(0, |attic| attic.bytes as u64)
+        soon(&CACHE).map_or(0, |cache| cache.bytes as u64)
     }
 }
 
@@ -125,7 +125,7 @@ impl Keeper for OfAttic {
 static KEPT_BYTES_MAX: LazyLock<usize> =
     LazyLock::new(|| Headroom::now().map_or(0, |now| (now.usable() / KEPT_SHARE) as usize));
 
-impl Attic {
+impl MappingCache {
     fn take(&mut self, len: usize) -> Option<Mapping> {
         let fits = |mapping: &Mapping| mapping.len >= len && mapping.len - len <= len / SLACK_SHARE;
         // The newest is the most likely to be in a processor's cache.
@@ -182,27 +182,27 @@ mod tests {
         Mapping { start: NonNull::dangling(), len: pages << 12, since, claim: Claim::default() }
     }
 
-    fn lengths(attic: &Attic) -> Vec<usize> {
-        let pages: Vec<_> = attic.kept.iter().map(|mapping| mapping.len >> 12).collect();
-        assert_eq!(attic.bytes, pages.iter().sum::<usize>() << 12);
+    fn lengths(cache: &MappingCache) -> Vec<usize> {
+        let pages: Vec<_> = cache.kept.iter().map(|mapping| mapping.len >> 12).collect();
+        assert_eq!(cache.bytes, pages.iter().sum::<usize>() << 12);
         pages
     }
 
-    fn attic_of(kept: impl IntoIterator<Item = Mapping>) -> Attic {
-        let mut attic = Attic { kept: Vec::new(), bytes: 0 };
-        kept.into_iter().for_each(|mapping| attic.put(mapping));
-        attic
+    fn cache_of(kept: impl IntoIterator<Item = Mapping>) -> MappingCache {
+        let mut cache = MappingCache { kept: Vec::new(), bytes: 0 };
+        kept.into_iter().for_each(|mapping| cache.put(mapping));
+        cache
     }
 
     #[test]
     fn the_newest_that_fits_is_taken_and_the_oldest_leaves() {
         let now = Instant::now();
-        let mut attic = attic_of([8, 9, 30, 10, 11].map(|pages| mapping(pages, now)));
-        assert_eq!(attic.take(8 << 12).unwrap().len >> 12, 10);
-        assert!(attic.take(31 << 12).is_none());
-        assert_eq!(lengths(&attic), [8, 9, 30, 11]);
-        assert_eq!(attic.surplus(42 << 12).len(), 2);
-        assert_eq!(lengths(&attic), [30, 11]);
+        let mut cache = cache_of([8, 9, 30, 10, 11].map(|pages| mapping(pages, now)));
+        assert_eq!(cache.take(8 << 12).unwrap().len >> 12, 10);
+        assert!(cache.take(31 << 12).is_none());
+        assert_eq!(lengths(&cache), [8, 9, 30, 11]);
+        assert_eq!(cache.surplus(42 << 12).len(), 2);
+        assert_eq!(lengths(&cache), [30, 11]);
     }
 
     #[test]
@@ -213,10 +213,10 @@ mod tests {
             [(Some(at(3)), vec![1, 2], vec![3, 4]), (None, vec![1, 2, 3, 4], vec![])]
         {
             let ages = [1, 2, 3, 9].into_iter().zip(1..);
-            let mut attic = attic_of(ages.map(|(since, pages)| mapping(pages, at(since))));
-            let taken = attic.take_due(idle_since);
+            let mut cache = cache_of(ages.map(|(since, pages)| mapping(pages, at(since))));
+            let taken = cache.take_due(idle_since);
             assert_eq!(taken.iter().map(|mapping| mapping.len >> 12).collect::<Vec<_>>(), due);
-            assert_eq!(lengths(&attic), stay);
+            assert_eq!(lengths(&cache), stay);
         }
     }
 }

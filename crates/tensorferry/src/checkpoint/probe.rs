@@ -13,7 +13,7 @@ const WARM_SHARE: f64 = 0.5;
 
 /// A file as it is now.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Glance {
+pub struct Probe {
     /// What changes when another file takes its place.
     pub stamp: Stamp,
     /// Whether most of it is in the page cache.
@@ -33,7 +33,7 @@ pub struct Stamp {
     pub bytes: u64,
 }
 
-impl Glance {
+impl Probe {
     /// Looks at a file; `None` if there is none, or something else.
     pub fn at(path: &Path) -> Result<Option<Self>> {
         let failed = |error| Error::from_io(error, "can't open file").with("file", path.display());
@@ -68,12 +68,12 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let (path, draft) = (directory.path().join("a"), directory.path().join("b"));
         fs::write(&path, b"one").unwrap();
-        let before = Glance::at(&path).unwrap().unwrap();
+        let before = Probe::at(&path).unwrap().unwrap();
         assert!(before.is_warm, "it was written just now");
-        assert_eq!(Glance::at(&path).unwrap().unwrap(), before);
+        assert_eq!(Probe::at(&path).unwrap().unwrap(), before);
         fs::write(&draft, b"two").unwrap();
         fs::rename(&draft, &path).unwrap();
-        let after = Glance::at(&path).unwrap().unwrap();
+        let after = Probe::at(&path).unwrap().unwrap();
         assert_eq!(after.stamp.bytes, 3);
         assert_ne!(after.stamp, before.stamp);
     }
@@ -81,8 +81,8 @@ mod tests {
     #[test]
     fn there_is_nothing_to_be_told_of_what_is_no_file() {
         let directory = tempfile::tempdir().unwrap();
-        assert_eq!(Glance::at(directory.path()).unwrap(), None);
-        assert_eq!(Glance::at(&directory.path().join("nothing")).unwrap(), None);
-        assert_eq!(Glance::at(Path::new("/dev/null")).unwrap(), None);
+        assert_eq!(Probe::at(directory.path()).unwrap(), None);
+        assert_eq!(Probe::at(&directory.path().join("nothing")).unwrap(), None);
+        assert_eq!(Probe::at(Path::new("/dev/null")).unwrap(), None);
     }
 }

@@ -15,7 +15,7 @@ pub const SAMPLE_BYTES_MAX: u64 = u32::MAX as u64;
 ///
 /// It takes about 50 bytes for each sample kept, and nothing for the others.
 #[derive(Debug)]
-pub struct Shelf {
+pub struct Tier {
     policy: Policy,
     capacity: u64,
     used: u64,
@@ -31,7 +31,7 @@ struct Kept {
     bytes: u32,
 }
 
-impl Shelf {
+impl Tier {
     /// An empty one.
     pub fn new(policy: Policy, capacity: u64) -> Self {
         let queue = Queue::new(policy);

@@ -17,12 +17,12 @@
 //!
 //! *Bounds.* Spare bytes are at most the sum of all [`Share`]s; without one, nothing is kept. They count in
 //! the ledger, and nothing is kept that it has no room for. The `caretaker` says how long something is
-//! kept, and looks after it. Addresses
-//! come from one range that is reserved once, so that it is known of any address whether it belongs
-//! to the shelf; they are never given back, and a block that is bare takes none but its address.
+//! kept, and looks after it. Addresses come from one range that is reserved once, so that it is known of any
+//! address whether it is that of a spare block; they are never given back, and a block that is bare takes none
+//! but its address.
 //!
 //! *Threads.* One lock for a few instructions, which spins: pages are given back outside of it. Whoever
-//! forks takes the lock first ([`Shelf::freeze`]), so that the child finds everything in order.
+//! forks takes the lock first ([`SpareBlocks::freeze`]), so that the child finds everything in order.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::ops::Range;
@@ -40,7 +40,7 @@ use super::spin::Spin;
 use crate::error::{Error, Kind, Result};
 use crate::size::Size;
 
-/// Addresses that the process's shelf reserves: more than any machine has memory, and few of those
+/// Addresses that the process's spare blocks reserve: more than any machine has memory, and few of those
 /// that there are.
 const RESERVED_BYTES: usize = 1 << 40;
 
@@ -57,11 +57,11 @@ const HUGE: usize = 2 << 20;
 static SPARE: Named = Named::new("activations spare", Priority::Spare);
 
 /// The process's.
-static SHELF: OnceLock<Option<Shelf>> = OnceLock::new();
+static SPARE_BLOCKS: OnceLock<Option<SpareBlocks>> = OnceLock::new();
 
 /// Large blocks for whoever wants one.
 #[derive(Debug)]
-pub struct Shelf {
+pub struct SpareBlocks {
     addresses: Range<usize>,
     state: Spin<State>,
 }
@@ -90,29 +90,30 @@ struct Spare {
 /// So many spare bytes are kept for as long as this exists.
 #[derive(Debug)]
 pub struct Share {
-    shelf: &'static Shelf,
+    spare_blocks: &'static SpareBlocks,
     bytes: usize,
 }
 
 /// Returns a block when it is dropped.
-struct Place(&'static Shelf, NonNull<u8>);
+struct Place(&'static SpareBlocks, NonNull<u8>);
 
 // SAFETY: the block is reached through its owner alone, and may be given back by any thread.
 unsafe impl Send for Place {}
 
-impl Shelf {
-    /// The shelf of this process; none where so many addresses can't be reserved.
+impl SpareBlocks {
+    /// The spare blocks of this process; none where so many addresses can't be reserved.
     pub fn of_process() -> Option<&'static Self> {
         LazyLock::force(&KEEPER);
-        SHELF.get_or_init(|| Self::reserve(RESERVED_BYTES).ok()).as_ref()
+        SPARE_BLOCKS.get_or_init(|| Self::reserve(RESERVED_BYTES).ok()).as_ref()
     }
 
-    /// A block that returns to the process's shelf; memory of its own where there is no shelf. It
+    /// A block that returns to the process's spare blocks; memory of its own where there are none. It
     /// contains whatever was there before.
     pub fn block(len: usize) -> Result<Block> {
-        let taken = Self::of_process().and_then(|shelf| Some((shelf, shelf.take(len)?)));
-        let Some((shelf, start)) = taken else { return Ok(Buffer::zeroed(len)?.into()) };
-        let place = Box::new(Place(shelf, start));
+        let taken = Self::of_process()
+            .and_then(|spare_blocks| Some((spare_blocks, spare_blocks.take(len)?)));
+        let Some((spare_blocks, start)) = taken else { return Ok(Buffer::zeroed(len)?.into()) };
+        let place = Box::new(Place(spare_blocks, start));
         // SAFETY: mapped, so initialised; nobody else gets the block before the place, which is its
         // keeper, is dropped.
         Ok(unsafe { Foreign::exclusive(start, len, place) }.into())
@@ -136,7 +137,7 @@ impl Shelf {
     #[must_use = "they are kept as long as the share exists"]
     pub fn share(&'static self, bytes: usize) -> Share {
         self.state.lock().limit += bytes;
-        Share { shelf: self, bytes }
+        Share { spare_blocks: self, bytes }
     }
 
     /// Whether anything would be kept.
@@ -149,7 +150,7 @@ impl Shelf {
         self.state.lock().spare_bytes as u64
     }
 
-    /// Whether the address is one of the shelf's.
+    /// Whether the address is that of a spare block.
     pub fn owns(&self, address: usize) -> bool {
         self.addresses.contains(&address)
     }
@@ -295,25 +296,25 @@ impl State {
     }
 }
 
-/// Made with the process's shelf, and never dropped.
+/// Made with the process's spare blocks, and never dropped.
 static KEEPER: LazyLock<Arc<dyn Keeper>> = LazyLock::new(|| {
-    let keeper: Arc<dyn Keeper> = Arc::new(OfShelf);
+    let keeper: Arc<dyn Keeper> = Arc::new(OfSpareBlocks);
     SPARE.enlist(Priority::Spare, Arc::downgrade(&keeper));
     keeper
 });
 
-/// The process's shelf.
-struct OfShelf;
+/// The process's spare blocks.
+struct OfSpareBlocks;
 
-impl OfShelf {
-    fn of_process() -> Option<&'static Shelf> {
-        SHELF.get().and_then(Option::as_ref)
+impl OfSpareBlocks {
+    fn of_process() -> Option<&'static SpareBlocks> {
+        SPARE_BLOCKS.get().and_then(Option::as_ref)
     }
 }
 
-impl Keeper for OfShelf {
+impl Keeper for OfSpareBlocks {
     fn give_back(&self, idle_since: Option<Instant>) -> bool {
-        Self::of_process().is_some_and(|shelf| shelf.give_back(idle_since))
+        Self::of_process().is_some_and(|spare_blocks| spare_blocks.give_back(idle_since))
     }
 
     fn give_up(&self, bytes: u64) {
@@ -326,7 +327,7 @@ impl Keeper for OfShelf {
     }
 
     fn idle(&self) -> u64 {
-        Self::of_process().map_or(0, Shelf::spare)
+        Self::of_process().map_or(0, SpareBlocks::spare)
     }
 }
 
@@ -347,10 +348,10 @@ fn kind(len: usize) -> Option<usize> {
     len.max(1).checked_next_multiple_of(step.max(UNIT))
 }
 
-impl Drop for Shelf {
+impl Drop for SpareBlocks {
     fn drop(&mut self) {
         let start = std::ptr::with_exposed_provenance_mut(self.addresses.start);
-        // SAFETY: reserved with this length. Blocks, shares and places of a shelf refer to one that
+        // SAFETY: reserved with this length. Blocks, shares and places of spare blocks refer to one that
         // is never dropped; this is for a test's own, whose blocks are gone.
         let _ = unsafe { munmap(start, self.addresses.len()) };
     }
@@ -362,7 +363,7 @@ impl Share {
     pub fn fit(&mut self, len: usize) {
         let more = kind(len).map_or(0, |size| size.saturating_sub(self.bytes));
         if more > 0 {
-            self.shelf.state.lock().limit += more;
+            self.spare_blocks.state.lock().limit += more;
             self.bytes += more;
         }
     }
@@ -370,12 +371,12 @@ impl Share {
 
 impl Drop for Share {
     fn drop(&mut self) {
-        let mut state = self.shelf.state.lock();
+        let mut state = self.spare_blocks.state.lock();
         state.limit -= self.bytes;
         let limit = state.limit;
         let excess = state.excess(limit);
         drop(state);
-        self.shelf.bare(excess);
+        self.spare_blocks.bare(excess);
     }
 }
 
@@ -383,7 +384,7 @@ impl Drop for Place {
     fn drop(&mut self) {
         // SAFETY: the block's owner lets go of it, and of its keeper with it.
         let known = unsafe { self.0.give(self.1) };
-        debug_assert!(known, "a block of the shelf returns to it");
+        debug_assert!(known, "a spare block returns to it");
     }
 }
 
@@ -394,10 +395,10 @@ mod tests {
 
     const MIB: usize = 1 << 20;
 
-    fn shelf(limit: usize) -> &'static Shelf {
-        let shelf = Box::leak(Box::new(Shelf::reserve(1 << 30).unwrap()));
-        std::mem::forget(shelf.share(limit));
-        shelf
+    fn spare_blocks(limit: usize) -> &'static SpareBlocks {
+        let spare_blocks = Box::leak(Box::new(SpareBlocks::reserve(1 << 30).unwrap()));
+        std::mem::forget(spare_blocks.share(limit));
+        spare_blocks
     }
 
     fn fill(block: NonNull<u8>, len: usize, byte: u8) {
@@ -405,9 +406,9 @@ mod tests {
         unsafe { block.write_bytes(byte, len) };
     }
 
-    fn give(shelf: &Shelf, block: NonNull<u8>) {
+    fn give(spare_blocks: &SpareBlocks, block: NonNull<u8>) {
         // SAFETY: the test does not use it any more.
-        assert!(unsafe { shelf.give(block) });
+        assert!(unsafe { spare_blocks.give(block) });
     }
 
     fn first_byte(block: NonNull<u8>) -> u8 {
@@ -417,29 +418,29 @@ mod tests {
 
     #[test]
     fn a_block_that_was_given_back_is_taken_again_with_its_pages() {
-        let shelf = shelf(8 * MIB);
-        let block = shelf.take(3 * MIB).unwrap();
+        let spare_blocks = spare_blocks(8 * MIB);
+        let block = spare_blocks.take(3 * MIB).unwrap();
         fill(block, 3 * MIB, 7);
-        give(shelf, block);
-        assert_eq!(shelf.spare(), 3 << 20);
-        let other = shelf.take(5 * MIB).unwrap();
+        give(spare_blocks, block);
+        assert_eq!(spare_blocks.spare(), 3 << 20);
+        let other = spare_blocks.take(5 * MIB).unwrap();
         assert_ne!(block, other);
-        let again = shelf.take(3 * MIB - 1).unwrap();
-        assert_eq!((again, first_byte(again), shelf.spare()), (block, 7, 0));
+        let again = spare_blocks.take(3 * MIB - 1).unwrap();
+        assert_eq!((again, first_byte(again), spare_blocks.spare()), (block, 7, 0));
         let apart = again.addr().get().abs_diff(other.addr().get());
         assert!(apart >= 3 * MIB && other.addr().get().is_multiple_of(HUGE));
     }
 
     #[test]
     fn what_has_been_spare_for_longest_loses_its_pages_when_there_is_too_much() {
-        let shelf = shelf(4 * MIB);
-        let blocks: Vec<_> = (0..3).map(|_| shelf.take(2 * MIB).unwrap()).collect();
+        let spare_blocks = spare_blocks(4 * MIB);
+        let blocks: Vec<_> = (0..3).map(|_| spare_blocks.take(2 * MIB).unwrap()).collect();
         for block in &blocks {
             fill(*block, 2 * MIB, 9);
-            give(shelf, *block);
+            give(spare_blocks, *block);
         }
-        assert_eq!(shelf.spare(), 4 << 20);
-        let again: Vec<_> = (0..3).map(|_| shelf.take(2 * MIB).unwrap()).collect();
+        assert_eq!(spare_blocks.spare(), 4 << 20);
+        let again: Vec<_> = (0..3).map(|_| spare_blocks.take(2 * MIB).unwrap()).collect();
         assert_eq!(again, [blocks[2], blocks[1], blocks[0]]);
         let bytes: Vec<_> = again.into_iter().map(first_byte).collect();
         assert_eq!(bytes, [9, 9, 0], "the oldest is as new");
@@ -447,60 +448,60 @@ mod tests {
 
     #[test]
     fn what_nobody_took_for_a_while_goes_back_and_all_of_it_when_memory_is_short() {
-        let shelf = shelf(16 * MIB);
-        let blocks = [1, 2, 3].map(|_| shelf.take(2 * MIB).unwrap());
+        let spare_blocks = spare_blocks(16 * MIB);
+        let blocks = [1, 2, 3].map(|_| spare_blocks.take(2 * MIB).unwrap());
         let [early, late, later] = blocks;
-        give(shelf, early);
+        give(spare_blocks, early);
         let between = Instant::now();
         std::thread::sleep(std::time::Duration::from_millis(2));
-        give(shelf, late);
-        give(shelf, later);
-        assert!(shelf.give_back(Some(between)) && shelf.spare() == 4 << 20);
-        assert_eq!(shelf.take(2 * MIB), Some(later), "what came later is kept");
-        assert!(!shelf.give_back(None) && shelf.spare() == 0);
-        give(shelf, later);
+        give(spare_blocks, late);
+        give(spare_blocks, later);
+        assert!(spare_blocks.give_back(Some(between)) && spare_blocks.spare() == 4 << 20);
+        assert_eq!(spare_blocks.take(2 * MIB), Some(later), "what came later is kept");
+        assert!(!spare_blocks.give_back(None) && spare_blocks.spare() == 0);
+        give(spare_blocks, later);
     }
 
     #[test]
     fn nothing_is_kept_when_the_last_share_is_gone() {
-        let shelf = shelf(0);
-        let share = shelf.share(16 * MIB);
-        let block = shelf.take(MIB).unwrap();
-        give(shelf, block);
-        assert!(shelf.keeps() && shelf.spare() == 1 << 20);
+        let spare_blocks = spare_blocks(0);
+        let share = spare_blocks.share(16 * MIB);
+        let block = spare_blocks.take(MIB).unwrap();
+        give(spare_blocks, block);
+        assert!(spare_blocks.keeps() && spare_blocks.spare() == 1 << 20);
         drop(share);
-        assert!(!shelf.keeps() && shelf.spare() == 0);
-        assert_eq!(shelf.take(MIB), Some(block));
+        assert!(!spare_blocks.keeps() && spare_blocks.spare() == 0);
+        assert_eq!(spare_blocks.take(MIB), Some(block));
     }
 
     #[test]
     fn a_share_grows_to_the_longest_block_and_takes_all_of_it_back() {
-        let shelf = shelf(0);
-        let mut share = shelf.share(MIB);
+        let spare_blocks = spare_blocks(0);
+        let mut share = spare_blocks.share(MIB);
         let len = 2 * MIB + 1;
-        let block = shelf.take(len).unwrap();
-        give(shelf, block);
-        assert_eq!(shelf.spare(), 0, "too long to be kept");
+        let block = spare_blocks.take(len).unwrap();
+        give(spare_blocks, block);
+        assert_eq!(spare_blocks.spare(), 0, "too long to be kept");
         share.fit(len);
         share.fit(MIB);
-        assert_eq!(shelf.take(len), Some(block));
-        give(shelf, block);
-        assert_eq!(shelf.spare(), kind(len).unwrap() as u64);
+        assert_eq!(spare_blocks.take(len), Some(block));
+        give(spare_blocks, block);
+        assert_eq!(spare_blocks.spare(), kind(len).unwrap() as u64);
         drop(share);
-        assert!(!shelf.keeps() && shelf.spare() == 0);
+        assert!(!spare_blocks.keeps() && spare_blocks.spare() == 0);
     }
 
     #[test]
     fn addresses_that_are_used_up_and_foreign_blocks_are_refused() {
-        let shelf = shelf(MIB);
-        assert_eq!(shelf.take(2 << 30), None);
-        assert_eq!(shelf.take(usize::MAX), None);
+        let spare_blocks = spare_blocks(MIB);
+        assert_eq!(spare_blocks.take(2 << 30), None);
+        assert_eq!(spare_blocks.take(usize::MAX), None);
         let mut local = 0_u8;
         let outside = NonNull::from(&mut local);
-        assert!(!shelf.owns(outside.addr().get()));
+        assert!(!spare_blocks.owns(outside.addr().get()));
         // SAFETY: it is no block, and not used here.
-        assert!(!unsafe { shelf.give(outside) });
-        assert!(shelf.owns(shelf.take(1).unwrap().addr().get()));
+        assert!(!unsafe { spare_blocks.give(outside) });
+        assert!(spare_blocks.owns(spare_blocks.take(1).unwrap().addr().get()));
     }
 
     #[test]
@@ -514,35 +515,35 @@ mod tests {
 
     #[test]
     fn threads_never_share_a_block() {
-        let shelf = shelf(8 * MIB);
+        let spare_blocks = spare_blocks(8 * MIB);
         std::thread::scope(|scope| {
             for thread in 0..4_u8 {
                 scope.spawn(move || {
                     for round in 0..200_usize {
                         let len = (round % 3 + 1) * 100_000;
-                        let block = shelf.take(len).unwrap();
+                        let block = spare_blocks.take(len).unwrap();
                         fill(block, len, thread);
                         std::thread::yield_now();
                         // SAFETY: filled above, and nobody else's.
                         let bytes = unsafe { std::slice::from_raw_parts(block.as_ptr(), len) };
                         assert!(bytes.iter().all(|byte| *byte == thread));
-                        give(shelf, block);
+                        give(spare_blocks, block);
                     }
                 });
             }
         });
-        assert!(shelf.spare() <= 8 << 20);
+        assert!(spare_blocks.spare() <= 8 << 20);
     }
 
     #[test]
     fn who_is_frozen_out_waits_for_the_thaw() {
-        let shelf = shelf(MIB);
-        shelf.freeze();
-        let waiting = std::thread::spawn(move || shelf.take(MIB).is_some());
+        let spare_blocks = spare_blocks(MIB);
+        spare_blocks.freeze();
+        let waiting = std::thread::spawn(move || spare_blocks.take(MIB).is_some());
         std::thread::sleep(std::time::Duration::from_millis(20));
         assert!(!waiting.is_finished());
         // SAFETY: frozen above.
-        unsafe { shelf.thaw() };
+        unsafe { spare_blocks.thaw() };
         assert!(waiting.join().unwrap());
     }
 }

@@ -1,13 +1,13 @@
-//! Operations that their callers carry out themselves.
+//! Small blocking operations, run on the calling thread and past the schedule.
 //!
-//! An operation that goes through the driver changes threads twice, and on a virtual machine it is the host
-//! that wakes a processor which sleeps: for a few pages that takes longer than the disk does. Who wants
-//! one small thing, and stands still until it is done, calls the kernel from where it stands.
+//! An operation that goes through the driver changes threads twice, and on a virtual machine the host has to
+//! wake a sleeping processor each time: for a few pages that takes longer than the disk does. A caller that
+//! wants one small thing and has nothing else to do calls the kernel itself.
 //!
-//! It is the same operation, cut, staged, continued, retried, judged and counted by the same code, with
-//! faults from the same script; its pieces go one after another. What it goes past is the schedule: a caller
-//! has one piece under way, however busy the disk is. So this is for few bytes. Who has many lets the driver
-//! share the disk.
+//! The operation is cut, staged, continued, retried, judged and counted by the driver's code, with faults from
+//! the same script; its pieces go one after another. It passes the schedule: a caller has one piece under way,
+//! however busy the disk is. So this is for few bytes; larger amounts go through the driver, which shares the
+//! disk.
 //!
 //! Memory may also be only [borrowed](super::borrowed): then a call reads straight into it, by the same rules
 //! of continuing, retrying and counting, and with the same faults.
@@ -21,7 +21,7 @@ use super::config::STAGING;
 use super::faulty::{Faults, Faulty};
 use super::file::File;
 use super::meter::Meter;
-use super::operation::{Landing, Operation, RETRIES_MAX, describe, is_passing};
+use super::operation::{Operation, Outcome, RETRIES_MAX, describe, is_passing};
 use super::piece::Flow;
 use crate::error::{Error, Kind, Result};
 use crate::interrupt;
@@ -45,14 +45,14 @@ pub(super) struct Call<'a, 'b> {
 pub(super) type CarryOut = fn(&mut Transfer) -> Result<usize, Errno>;
 
 /// What callers need to do without the driver.
-pub(super) struct Here {
+pub(super) struct Inline {
     carry_out: CarryOut,
     faults: Option<Faults>,
     staging: Pool,
     piece_bytes: usize,
 }
 
-impl Here {
+impl Inline {
     pub(super) fn new(config: &Config, carry_out: CarryOut) -> Result<Self> {
         let longer = PIECES * config.piece_bytes;
         let fits = longer as u64 <= config.in_flight_bytes;
@@ -110,11 +110,11 @@ impl Here {
                 Ok(some) if some > 0 => {
                     (moved, retries) = (moved + some, 0);
                     let is_short = call.memory.wanted() > 0;
-                    meter.landed(if is_short { Landing::Short } else { Landing::Whole });
+                    meter.landed(if is_short { Outcome::Short } else { Outcome::Whole });
                 }
                 _ if may_pass && retries < RETRIES_MAX => {
                     retries += 1;
-                    meter.landed(Landing::Hindered);
+                    meter.landed(Outcome::Hindered);
                 }
                 Ok(_) => {
                     let what = describe(flow, call.offset, wanted);
