@@ -7,7 +7,6 @@ import select
 import threading
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import IO
 
 IN_MEMORY = ("tmpfs", "ramfs")
 """Kinds of file systems on which nothing is durable, and everything is in the page cache."""
@@ -32,7 +31,7 @@ class Mounts:
         self._known: list[tuple[str, Mount]] = []
         self._by_device: dict[int, Mount] = {}
         self._devices_of = 0
-        self._file: IO[str] | None = None
+        self._file: int | None = None
         self._changed = select.poll()
 
     def of(self, path: str, device: int | None = None) -> Mount:
@@ -68,7 +67,8 @@ class Mounts:
         self._process = os.getpid()
         self._changed = select.poll()
         try:
-            self._file = open("/proc/self/mounts", encoding="utf-8", errors="replace")  # noqa: SIM115
+            # Open as long as the process is: no object whose end somebody would warn of.
+            self._file = os.open("/proc/self/mounts", os.O_RDONLY | os.O_CLOEXEC)
         except OSError:
             self._file = None
             return
@@ -78,8 +78,9 @@ class Mounts:
         self._generation += 1
         if self._file is None:
             return
-        self._file.seek(0)
-        self._known = [_mount(*line.split(" ")[:3]) for line in self._file]
+        os.lseek(self._file, 0, os.SEEK_SET)
+        with open(self._file, encoding="utf-8", errors="replace", closefd=False) as table:
+            self._known = [_mount(*line.split(" ")[:3]) for line in table]
 
 
 def _mount(source: str, point: str, kind: str) -> tuple[str, Mount]:
