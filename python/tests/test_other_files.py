@@ -80,7 +80,7 @@ OTHERS: dict[str, tuple[bytes, type[ferry.Error], str]] = {
     "gguf": (b"GGUF\3\0\0\0" + bytes(99), ferry.Unsupported, "a GGUF file"),
     "png": (b"\x89PNG\r\n\x1a\n" + bytes(99), ferry.Unsupported, "a picture"),
     "onnx": (b"\x08\x07\x12\x07pytorch\x1a\x032.1", ferry.Unsupported, "an ONNX model"),
-    "utf-16": ("step".encode("utf-16") * 9, ferry.Unsupported, "a text in UTF-16"),
+    "utf-16": (("step" * 9).encode("utf-16"), ferry.Unsupported, "a text in UTF-16"),
     "index of pickles": (
         b'\xef\xbb\xbf{"weight_map": {"a": "pytorch_model-00001-of-00001.bin"}}',
         ferry.Unsupported,

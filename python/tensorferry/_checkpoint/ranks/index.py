@@ -7,6 +7,7 @@ checksum is right. What the files hold is compared when they are opened.
 
 from __future__ import annotations
 
+import codecs
 import json
 import os
 from collections.abc import Iterable, Iterator, Sequence
@@ -214,7 +215,7 @@ def parse(raw: bytes) -> Index | WeightMap:
     if len(raw) > INDEX_BYTES_MAX:
         raise Corrupt(f"an index has at most {INDEX_BYTES_MAX} bytes")
     _lib.judge_index(raw)
-    said = json.loads(raw.decode("utf-8-sig"))
+    said = json.loads(raw.removeprefix(codecs.BOM_UTF8))
     if "tensorferry_index" not in said:
         return _weight_map(said["weight_map"])
     world_size = said["world_size"]
