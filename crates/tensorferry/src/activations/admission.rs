@@ -60,6 +60,10 @@ impl Shared {
         step: u64,
     ) -> (MutexGuard<'a, State>, Result<bool>) {
         loop {
+            // A step that fails gives its room back, and has no use for it.
+            if let Err(error) = state.steps.check(step) {
+                return (state, Err(error));
+            }
             if state.room.fits(bytes) {
                 return (state, Ok(true));
             }
